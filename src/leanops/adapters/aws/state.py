@@ -1,0 +1,210 @@
+"""The state store in DynamoDB: conditional writes, consistent reads, one DynamoDB table per state table."""
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from decimal import Decimal
+from typing import Any, Self, TypeAlias
+
+import boto3
+from botocore.config import Config
+from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError
+from botocore.exceptions import ConnectionError as UnreachableError
+
+from leanops.domain.errors import LeanOpsError, PermanentError, StateConflictError, StateUnavailableError
+from leanops.ports.state import TABLES, Key, Row, StateTable, Stored, Value, new_revision
+
+Item: TypeAlias = dict[str, dict[str, Any]]
+
+REVISION = "revision"
+# Epoch seconds for DynamoDB's own cleaning. It deletes late and only what has expired: nothing reads this attribute.
+TTL = "ttl"
+REFUSED = "ConditionalCheckFailedException"
+BUSY = {
+    "ProvisionedThroughputExceededException",
+    "RequestLimitExceeded",
+    "ThrottlingException",
+    "TransactionConflictException",
+}
+
+
+class DynamoState:
+    """A StateStore on a boto3 DynamoDB client, which threads may share; tables are named prefix + name."""
+
+    def __init__(self, client: Any, *, prefix: str = "") -> None:
+        self._client, self._prefix = client, prefix
+
+    @classmethod
+    def connect(cls, *, region: str | None = None, endpoint: str | None = None, prefix: str = "") -> Self:
+        """A store with a client of its own; region and credentials come from the environment unless given."""
+        retries: Any = {"mode": "standard", "total_max_attempts": 6}
+        config = Config(retries=retries, connect_timeout=5, read_timeout=15, max_pool_connections=32)
+        with _translated("the state tables"):
+            client = boto3.client("dynamodb", region_name=region, endpoint_url=endpoint, config=config)
+        return cls(client, prefix=prefix)
+
+    def get(self, table: StateTable, key: Key) -> Stored | None:
+        """The row of this key, or None."""
+        table.check_key(key)
+        name = self._name(table)
+        with _translated(name):
+            answer = self._client.get_item(TableName=name, Key=_key(table, key), ConsistentRead=True)
+        return _stored(table, answer["Item"]) if "Item" in answer else None
+
+    def put(self, table: StateTable, row: Row, *, expected: int | None) -> int:
+        """Write the whole row if it is absent (None) or still at the revision seen, else StateConflictError."""
+        item, revision, name = _item(table.complete(row)), new_revision(), self._name(table)
+        item[REVISION] = _attribute(revision)
+        try:
+            with _translated(name):
+                self._client.put_item(
+                    TableName=name,
+                    Item=item,
+                    ReturnValuesOnConditionCheckFailure="ALL_OLD",
+                    **_unchanged(table, expected),
+                )
+        except ClientError as refusal:
+            # The write is ours all the same if the client repeated it after a connection that broke before the answer.
+            present: Any = refusal.response
+            if present.get("Item", {}).get(REVISION) != item[REVISION]:
+                raise StateConflictError(table.name, table.key_of(row)) from None
+        return revision
+
+    def delete(self, table: StateTable, key: Key, *, expected: int) -> None:
+        """Delete the row if it is still at the revision seen, else StateConflictError."""
+        table.check_key(key)
+        name = self._name(table)
+        try:
+            with _translated(name):
+                self._client.delete_item(TableName=name, Key=_key(table, key), **_unchanged(table, expected))
+        except ClientError:
+            raise StateConflictError(table.name, key) from None
+
+    def rows(self, table: StateTable) -> Iterator[Stored]:
+        """Every row, each once, page by page."""
+        for item in self._scan(table):
+            yield _stored(table, item)
+
+    def purge(self, table: StateTable, column: str, before: int) -> int:
+        """Delete the rows whose column is below the limit (never those without a value); how many they were."""
+        table.check_number(column)
+        name, purged = self._name(table), 0
+        old = {"ExpressionAttributeNames": {"#c": column}, "ExpressionAttributeValues": {":b": _attribute(before)}}
+        for item in self._scan(table, FilterExpression="#c < :b", **old):
+            try:
+                with _translated(name):
+                    key = {part: item[part] for part in table.key}
+                    # Asked again, because the row may have been renewed since the scan saw it.
+                    self._client.delete_item(TableName=name, Key=key, ConditionExpression="#c < :b", **old)
+                purged += 1
+            except ClientError:
+                continue
+        return purged
+
+    def create_tables(self, tables: Iterable[StateTable] = TABLES) -> None:
+        """Create what is missing, for tests and local use; on AWS the infrastructure code does."""
+        for table in tables:
+            name, kinds = self._name(table), ("HASH", "RANGE")
+            with _translated(name):
+                with suppress(self._client.exceptions.ResourceInUseException):
+                    self._client.create_table(
+                        TableName=name,
+                        BillingMode="PAY_PER_REQUEST",
+                        AttributeDefinitions=[{"AttributeName": part, "AttributeType": "S"} for part in table.key],
+                        KeySchema=[
+                            {"AttributeName": part, "KeyType": kind}
+                            for part, kind in zip(table.key, kinds, strict=False)
+                        ],
+                    )
+                self._client.get_waiter("table_exists").wait(TableName=name)
+
+    def close(self) -> None:
+        """Close the client's connections."""
+        self._client.close()
+
+    def _name(self, table: StateTable) -> str:
+        return self._prefix + table.name
+
+    def _scan(self, table: StateTable, **arguments: Any) -> Iterator[Item]:
+        name = self._name(table)
+        pages = iter(self._client.get_paginator("scan").paginate(TableName=name, ConsistentRead=True, **arguments))
+        while True:
+            with _translated(name):
+                page = next(pages, None)
+            if page is None:
+                return
+            yield from page["Items"]
+
+
+def _unchanged(table: StateTable, expected: int | None) -> dict[str, Any]:
+    if expected is None:
+        absent = "attribute_not_exists(#k)"
+        return {"ConditionExpression": absent, "ExpressionAttributeNames": {"#k": table.key[0]}}
+    return {
+        "ConditionExpression": "#r = :r",
+        "ExpressionAttributeNames": {"#r": REVISION},
+        "ExpressionAttributeValues": {":r": _attribute(expected)},
+    }
+
+
+def _attribute(value: str | int | bool) -> dict[str, Any]:
+    if isinstance(value, bool):
+        return {"BOOL": value}
+    return {"N": str(value)} if isinstance(value, int) else {"S": value}
+
+
+def _value(attribute: dict[str, Any]) -> Value:
+    [(kind, value)] = attribute.items()
+    return int(Decimal(value)) if kind == "N" else value
+
+
+def _key(table: StateTable, key: Key) -> Item:
+    return {column: _attribute(part) for column, part in zip(table.key, key, strict=True)}
+
+
+def _item(row: Row) -> Item:
+    item = {column: _attribute(value) for column, value in row.items() if value is not None}
+    expires_at = row.get("expires_at")
+    if isinstance(expires_at, int):
+        item[TTL] = _attribute(-(-expires_at // 1000))
+    return item
+
+
+def _stored(table: StateTable, item: Item) -> Stored:
+    columns = (*table.key, *table.columns)
+    row = {column: _value(item[column]) if column in item else None for column in columns}
+    return Stored(row, int(item[REVISION]["N"]))
+
+
+@contextmanager
+def _translated(table: str) -> Iterator[None]:
+    """Turn every failure into one line of ours, except a condition that did not hold: the caller judges that."""
+    try:
+        yield
+    except ClientError as error:
+        if error.response["Error"]["Code"] == REFUSED:
+            raise
+        raise _answered(error, table) from error
+    except BotoCoreError as error:
+        raise _unanswered(error, table) from error
+
+
+def _unanswered(error: BotoCoreError, table: str) -> LeanOpsError:
+    if isinstance(error, HTTPClientError | UnreachableError):
+        advice = "check the network, the region and the endpoint, then try again"
+        return StateUnavailableError(f"DynamoDB does not answer for {table} ({_line(error)}); {advice}")
+    return PermanentError(f"DynamoDB cannot be asked for {table} ({_line(error)}); check region and credentials")
+
+
+def _answered(error: ClientError, table: str) -> LeanOpsError:
+    code = error.response["Error"]["Code"]
+    if code in BUSY or error.response["ResponseMetadata"]["HTTPStatusCode"] >= 500:
+        return StateUnavailableError(
+            f"DynamoDB is too busy for {table} ({code}); try again, or raise the table's limits"
+        )
+    if code == "ResourceNotFoundException":
+        return PermanentError(f"DynamoDB has no table {table}; apply the infrastructure, or check region and prefix")
+    return PermanentError(f"DynamoDB refuses {table} ({_line(error)}); check the row's size and what this role may do")
+
+
+def _line(error: Exception) -> str:
+    return " ".join(str(error).split())

@@ -1,0 +1,189 @@
+"""Tables through PyIceberg: metadata, definitions and small appends, without Spark."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+import pyarrow as pa
+from pyiceberg.catalog import Catalog
+from pyiceberg.exceptions import CommitFailedException, NoSuchTableError, TableAlreadyExistsError
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyiceberg.transforms import DayTransform, IdentityTransform
+from pyiceberg.types import (
+    BooleanType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    IcebergType,
+    IntegerType,
+    ListType,
+    LongType,
+    NestedField,
+    StringType,
+    StructType,
+    TimestamptzType,
+)
+from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
+
+from leanops.domain.snapshots import Snapshot, TableView
+from leanops.domain.tables import FAILURE, FAILURES, TableDefinition
+
+PROPERTIES = {
+    "format-version": "2",
+    "write.merge.mode": "merge-on-read",
+    "write.merge.isolation-level": "serializable",
+    "write.merge.distribution-mode": "hash",
+    "write.distribution-mode": "none",
+    "write.target-file-size-bytes": str(256 << 20),
+    "write.parquet.compression-codec": "zstd",
+    "write.metadata.delete-after-commit.enabled": "true",
+    "write.metadata.previous-versions-max": "20",
+    "commit.manifest.target-size-bytes": str(8 << 20),
+    "commit.retry.num-retries": "30",
+    "write.metadata.metrics.default": "none",
+}
+_PRIMITIVES: dict[str, IcebergType] = {
+    "string": StringType(),
+    "long": LongType(),
+    "int": IntegerType(),
+    "double": DoubleType(),
+    "boolean": BooleanType(),
+    "date": DateType(),
+    "timestamptz": TimestamptzType(),
+}
+Result = TypeVar("Result")
+
+
+class IcebergCatalog:
+    """The Catalog port on any PyIceberg catalog."""
+
+    def __init__(self, catalog: Catalog) -> None:
+        self._catalog = catalog
+
+    def load(self, name: str) -> TableView | None:
+        try:
+            return _view(name, self._catalog.load_table(name))
+        except NoSuchTableError:
+            return None
+
+    def create(self, name: str, definition: TableDefinition) -> TableView:
+        found = self.load(name)
+        if found:
+            return found
+        self._catalog.create_namespace_if_not_exists(name.split(".")[0])
+        schema = _schema(definition)
+        try:
+            self._catalog.create_table(
+                name, schema, partition_spec=_partitions(definition, schema), properties=_properties(definition)
+            )
+        except TableAlreadyExistsError:
+            pass  # another process was first; its table is the same
+        return _view(name, self._catalog.load_table(name))
+
+    def add_columns(self, name: str, columns: Mapping[str, tuple[str, str]]) -> TableView:
+        def add(table: Table) -> None:
+            known = {field.name for field in table.schema().fields}
+            missing = {name: column for name, column in columns.items() if name not in known}
+            if not missing:
+                return
+            with table.update_schema() as update:
+                for name, (kind, comment) in missing.items():
+                    update.add_column((name,), _type(kind, iter(())), doc=comment)
+
+        self._retried(name, add)
+        return _view(name, self._catalog.load_table(name))
+
+    def append(self, name: str, rows: Sequence[Mapping[str, Any]], properties: Mapping[str, str] | None = None) -> None:
+        if not rows:
+            return
+
+        def append(table: Table) -> None:
+            data = pa.Table.from_pylist(list(rows), schema=table.schema().as_arrow())
+            table.append(data, snapshot_properties=dict(properties or {}))
+
+        self._retried(name, append)
+
+    def select(self, name: str, columns: Sequence[str], where: str = "true") -> list[dict[str, Any]]:
+        try:
+            table = self._catalog.load_table(name)
+        except NoSuchTableError:
+            return []
+        scan = table.scan(selected_fields=tuple(columns))
+        found = scan if where == "true" else scan.filter(where)
+        return list(found.to_arrow().to_pylist())
+
+    def _retried(self, name: str, change: Callable[[Table], Result]) -> Result:
+        """Run a change on the newest metadata until no concurrent commit is in its way."""
+        retrying = Retrying(
+            retry=retry_if_exception_type(CommitFailedException),
+            stop=stop_after_attempt(30),
+            wait=wait_random_exponential(multiplier=0.02, max=1),
+            reraise=True,
+        )
+        return retrying(lambda: change(self._catalog.load_table(name)))
+
+
+def _view(name: str, table: Table) -> TableView:
+    metadata = table.metadata
+    snapshots = {
+        snapshot.snapshot_id: Snapshot(
+            snapshot_id=snapshot.snapshot_id,
+            parent_id=snapshot.parent_snapshot_id,
+            sequence_number=snapshot.sequence_number or 0,
+            operation=snapshot.summary.operation.value if snapshot.summary else "",
+            summary=snapshot.summary.additional_properties if snapshot.summary else {},
+        )
+        for snapshot in metadata.snapshots
+    }
+    fields = table.schema().fields
+    return TableView(
+        name=name,
+        uuid=str(metadata.table_uuid),
+        head=metadata.current_snapshot_id,
+        last_sequence_number=metadata.last_sequence_number,
+        snapshots=snapshots,
+        columns={field.name: str(field.field_type) for field in fields},
+        paths={field.doc: field.name for field in fields if field.doc and field.doc.startswith("$")},
+    )
+
+
+def _schema(definition: TableDefinition) -> Schema:
+    ids = iter(range(1, 10_000))
+    fields = []
+    for name, kind in definition.columns.items():
+        number = next(ids)
+        fields.append(NestedField(number, name, _type(kind, ids), required=False, doc=definition.comments.get(name)))
+    return Schema(*fields)
+
+
+def _type(kind: str, ids: "Any") -> IcebergType:
+    if kind == FAILURES:
+        element = next(ids)
+        members = [NestedField(next(ids), name, StringType(), required=False) for name in FAILURE]
+        return ListType(element, StructType(*members), element_required=False)
+    if kind.startswith("decimal("):
+        precision, scale = kind.removeprefix("decimal(").removesuffix(")").split(",")
+        return DecimalType(int(precision), int(scale))
+    return _PRIMITIVES[kind]
+
+
+def _partitions(definition: TableDefinition, schema: Schema) -> PartitionSpec:
+    transforms: dict[str, Any] = {"day": DayTransform, "identity": IdentityTransform}
+    return PartitionSpec(
+        *(
+            PartitionField(
+                schema.find_field(column).field_id,
+                1000 + position,
+                transforms[transform](),
+                column if transform == "identity" else f"{column}_{transform}",
+            )
+            for position, (column, transform) in enumerate(definition.partition_by)
+        )
+    )
+
+
+def _properties(definition: TableDefinition) -> dict[str, str]:
+    metrics = {f"write.metadata.metrics.column.{name}": "truncate(16)" for name in definition.measured}
+    known = {key: mode for key, mode in metrics.items() if key.rsplit(".", 1)[1] in definition.columns}
+    return {**PROPERTIES, **known}

@@ -1,0 +1,151 @@
+"""Tables through Spark: the rows of a batch, and the one way Standardized and Curated are written."""
+
+import secrets
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from pyspark.errors import PySparkException
+from pyspark.java_gateway import ensure_callback_server_started
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from leanops.adapters.iceberg.session import CATALOG
+from leanops.domain.errors import CommitRefusedError, CommitUnknownError
+from leanops.ports.tables import Merge
+
+SMALL_BATCH = 50_000
+_UNKNOWN = "CommitStateUnknownException"
+_REFUSED = ("ValidationException", "CommitFailedException")
+_callback_server = threading.Lock()
+
+
+class SparkLake:
+    """The Lake port; one per thread, each with a session of its own."""
+
+    def __init__(self, session: SparkSession) -> None:
+        self._session = session
+
+    def appended(self, name: str, start: int | None, end: int, rows: int) -> DataFrame:
+        self._fit(rows)
+        if start is None:
+            return self.at(name, end)
+        reader = self._session.read.format("iceberg").option("start-snapshot-id", str(start))
+        return reader.option("end-snapshot-id", str(end)).load(f"{CATALOG}.{name}")
+
+    def at(self, name: str, snapshot_id: int) -> DataFrame:
+        return self._session.read.format("iceberg").option("snapshot-id", str(snapshot_id)).load(f"{CATALOG}.{name}")
+
+    def merge(self, rows: DataFrame, into: Merge) -> None:
+        view = f"merge_{secrets.token_hex(8)}"
+        rows.createOrReplaceTempView(view)
+        try:
+            self._with_summary(into.summary, lambda: self._session.sql(_merge_statement(view, into)))
+        finally:
+            self._session.catalog.dropTempView(view)
+
+    def append_new(self, rows: DataFrame, name: str, key: str, where: Mapping[str, Sequence[str]]) -> None:
+        there = self._session.read.format("iceberg").load(f"{CATALOG}.{name}")
+        for column, values in where.items():
+            there = there.where(F.col(column).isin(list(values)))
+        fresh = rows.join(there.select(key), key, "left_anti").select(*there.columns)
+        with _translated():
+            fresh.writeTo(f"{CATALOG}.{name}").append()
+
+    def _fit(self, rows: int) -> None:
+        """A small batch is quickest in one partition and without a plan that changes on the way."""
+        is_small = rows <= SMALL_BATCH
+        cores = self._session.sparkContext.defaultParallelism
+        self._session.conf.set("spark.sql.adaptive.enabled", str(not is_small).lower())
+        self._session.conf.set("spark.sql.shuffle.partitions", "1" if is_small else str(cores * 2))
+
+    def _with_summary(self, summary: Mapping[str, str], statement: Callable[[], Any]) -> None:
+        """Run a statement so that its commit carries our keys; plain session settings do not reach MERGE on 3.5."""
+        with _callback_server:
+            ensure_callback_server_started(self._session.sparkContext._gateway)
+        jvm = self._session._jvm
+        properties = jvm.java.util.HashMap()
+        for key, value in summary.items():
+            properties.put(key, value)
+        run = _Run(statement)
+        failure = jvm.java.lang.Class.forName("java.lang.RuntimeException")
+        with _translated():
+            jvm.org.apache.iceberg.spark.CommitMetadata.withCommitProperties(properties, run, failure)
+            if run.failure:
+                raise run.failure
+
+
+class _Run:
+    """A Python function as java.util.concurrent.Callable; keeps its exception, whose type Java would lose."""
+
+    def __init__(self, statement: Callable[[], Any]) -> None:
+        self.statement = statement
+        self.failure: BaseException | None = None
+
+    def call(self) -> None:
+        try:
+            self.statement()
+        except BaseException as failure:
+            self.failure = failure
+
+    class Java:
+        implements = ("java.util.concurrent.Callable",)
+
+
+class _translated:
+    """Turns what Iceberg says of a commit into our errors."""
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: object, failure: BaseException | None, trace: object) -> None:
+        if failure is None or not isinstance(failure, Exception):
+            return
+        said = _java_names(failure)
+        if any(_UNKNOWN in name for name in said):
+            raise CommitUnknownError(
+                "the catalog did not say whether the commit is in; it will be looked for"
+            ) from None
+        if any(refusal in name for name in said for refusal in _REFUSED):
+            raise CommitRefusedError("the table refused the commit: another writer was there first") from failure
+
+
+def _java_names(failure: Exception) -> list[str]:
+    """The class names of a Java exception and its causes."""
+    cause = getattr(failure, "java_exception", None)
+    if cause is None and isinstance(failure, PySparkException):
+        cause = getattr(failure, "_origin", None)
+    names = []
+    while cause is not None and len(names) < 10:
+        names.append(cause.getClass().getName())
+        cause = cause.getCause()
+    return names
+
+
+def _merge_statement(view: str, into: Merge) -> str:
+    """The batch id in ON makes Iceberg's conflict check cover the rows this batch writes: it cannot commit twice."""
+    key = _quoted(into.key)
+    if into.found_periods is not None:
+        found = _is_in("t.`period_reference`", into.found_periods)
+    else:
+        found = _is_in(f"t.{key}", into.found_keys)
+    return (
+        f"MERGE INTO {CATALOG}.{'.'.join(_quoted(part) for part in into.table.split('.'))} t USING {view} s "
+        f"ON t.{key} = s.{key} AND ({found} OR t.`_batch_id` = {_literal(into.batch_id)}) "
+        "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
+    )
+
+
+def _is_in(column: str, values: Sequence[str]) -> str:
+    return f"{column} IN ({', '.join(_literal(value) for value in values)})" if values else "false"
+
+
+def _quoted(name: str) -> str:
+    return f"`{name.replace('`', '``')}`"
+
+
+def _literal(text: str) -> str:
+    """A SQL string in which every character but letters and digits is escaped by its code."""
+    units = text.encode("utf-16-be")
+    codes = (int.from_bytes(units[at : at + 2]) for at in range(0, len(units), 2))
+    return "'" + "".join(chr(code) if code < 128 and chr(code).isalnum() else f"\\u{code:04x}" for code in codes) + "'"

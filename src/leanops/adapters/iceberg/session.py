@@ -1,0 +1,80 @@
+"""The Spark session: one application, the Iceberg catalog, and settings that make results the same everywhere."""
+
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from leanops.adapters.iceberg.jars import cache_dir, fetch_jars, java_home
+
+CATALOG = "leanops"
+ICEBERG = "1.12.0"
+_RUNTIMES = {"3.5": "iceberg-spark-runtime-3.5_2.12", "4.1": "iceberg-spark-runtime-4.1_2.13"}
+_DRIVERS = {"sqlite": "org.xerial:sqlite-jdbc:3.50.3.0", "postgresql": "org.postgresql:postgresql:42.7.8"}
+
+
+@dataclass(frozen=True)
+class SparkOptions:
+    """How Spark is started; `catalog` holds the properties of the Iceberg catalog."""
+
+    catalog: Mapping[str, str]
+    engine: str = "sqlite"
+    master: str = "local[*]"
+    driver_memory: str = "4g"
+    scratch: Path | None = None
+    extra: Mapping[str, str] = field(default_factory=dict)
+
+
+def start_session(options: SparkOptions) -> Any:
+    """A SparkSession; Java and jars come by themselves at the first start and from the cache after it."""
+    home = java_home()
+    os.environ["JAVA_HOME"] = str(home)
+    # Workers must run this very Python, or they miss the packages.
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    from pyspark.sql import SparkSession
+
+    jars = fetch_jars(_coordinates(options.engine), cache_dir(), java=home / "bin" / "java", transitive=False)
+    builder = SparkSession.builder.master(options.master).appName("leanops")
+    for key, value in {**_settings(options), **options.extra}.items():
+        builder = builder.config(key, value)
+    session = builder.config("spark.jars", ",".join(str(jar) for jar in jars)).getOrCreate()
+    session.sparkContext.setLogLevel("ERROR")
+    return session
+
+
+def _coordinates(engine: str) -> list[str]:
+    from pyspark import __version__ as spark
+
+    line = ".".join(spark.split(".")[:2])
+    return [f"org.apache.iceberg:{_RUNTIMES[line]}:{ICEBERG}", _DRIVERS[engine]]
+
+
+def _settings(options: SparkOptions) -> dict[str, str]:
+    catalog = f"spark.sql.catalog.{CATALOG}"
+    settings = {
+        "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
+        catalog: "org.apache.iceberg.spark.SparkCatalog",
+        # Every session must see every commit: a cached table makes MERGE fail its own validation.
+        f"{catalog}.cache-enabled": "false",
+        **{f"{catalog}.{key}": value for key, value in options.catalog.items()},
+        "spark.driver.memory": options.driver_memory,
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.scheduler.mode": "FAIR",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.ansi.enabled": "false",
+        "spark.sql.legacy.timeParserPolicy": "CORRECTED",
+        # A payload's key can hold ${…}; it must never be looked up.
+        "spark.sql.variable.substitute": "false",
+        "spark.sql.execution.arrow.maxRecordsPerBatch": "4000",
+        "spark.sql.inMemoryColumnarStorage.compressed": "false",
+        "spark.sql.shuffle.partitions": "4",
+    }
+    if options.scratch:
+        settings["spark.local.dir"] = str(options.scratch)
+        settings["spark.sql.warehouse.dir"] = str(options.scratch / "spark-warehouse")
+    return settings

@@ -1,0 +1,139 @@
+"""The state store in SQLite or PostgreSQL: one table per state table, each change one statement of its own."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.engine import Connection, Dialect
+from sqlalchemy.exc import IntegrityError, ProgrammingError
+from sqlalchemy.schema import CreateTable
+
+from leanops.adapters.sql.database import Database
+from leanops.domain.errors import StateConflictError
+from leanops.ports.state import Key, Row, StateTable, Stored, new_revision
+
+REVISION = "revision"
+
+
+class ExactText(sa.types.TypeDecorator[str]):
+    """Text that comes back as it went in: PostgreSQL refuses U+0000, which JSON allows, so it is escaped by U+001A."""
+
+    impl = sa.Text
+    cache_ok = True
+
+    def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:
+        """U+001A becomes U+001A 1, U+0000 becomes U+001A 0."""
+        return value and value.replace("\x1a", "\x1a1").replace("\x00", "\x1a0")
+
+    def process_result_value(self, value: str | None, dialect: Dialect) -> str | None:
+        """The same backwards."""
+        return value and value.replace("\x1a0", "\x00").replace("\x1a1", "\x1a")
+
+
+COLUMN_TYPES: dict[type, type[sa.types.TypeEngine[Any]]] = {str: ExactText, int: sa.BigInteger, bool: sa.Boolean}
+
+
+class SqlState:
+    """A StateStore in a SQLite file (sqlite:///state.db) or in PostgreSQL (postgresql://user@host/database)."""
+
+    def __init__(self, url: str, *, prefix: str = "", wait_seconds: float = 10, page_rows: int = 500) -> None:
+        self._database = Database(url, wait_seconds=wait_seconds)
+        self._prefix, self._page_rows = prefix, page_rows
+        self._tables: dict[str, sa.Table] = {}
+
+    def get(self, table: StateTable, key: Key) -> Stored | None:
+        """The row of this key, or None."""
+        table.check_key(key)
+        target = self._table(table)
+        found = self._select(sa.select(target).where(_is(target, table, key)))
+        return found[0] if found else None
+
+    def put(self, table: StateTable, row: Row, *, expected: int | None) -> int:
+        """Write the whole row if it is absent (None) or still at the revision seen, else StateConflictError."""
+        revision = new_revision()
+        values = {**table.complete(row), REVISION: revision}
+        target, key = self._table(table), table.key_of(row)
+        written = target.c[REVISION]
+        statement: sa.Executable
+        if expected is None:
+            insert = postgresql.insert if self._database.dialect == "postgresql" else sqlite.insert
+            statement = insert(target).values(values).on_conflict_do_nothing().returning(written)
+        else:
+            statement = sa.update(target).where(_is(target, table, key, expected)).values(values).returning(written)
+        if self._database.run(lambda connection: connection.execute(statement).scalar_one_or_none()) is None:
+            # The write is ours all the same if it was repeated after a connection that broke before its answer.
+            found = self.get(table, key)
+            if found is None or found.revision != revision:
+                raise StateConflictError(table.name, key)
+        return revision
+
+    def delete(self, table: StateTable, key: Key, *, expected: int) -> None:
+        """Delete the row if it is still at the revision seen, else StateConflictError."""
+        table.check_key(key)
+        target = self._table(table)
+        statement = sa.delete(target).where(_is(target, table, key, expected))
+        if self._database.run(lambda connection: connection.execute(statement).rowcount) == 0:
+            raise StateConflictError(table.name, key)
+
+    def rows(self, table: StateTable) -> Iterator[Stored]:
+        """Every row, each once; pages by key, so that no connection or snapshot is held while the caller works."""
+        target = self._table(table)
+        key = [target.c[column] for column in table.key]
+        first = sa.select(target).order_by(*key).limit(self._page_rows)
+        page = self._select(first)
+        yield from page
+        while len(page) == self._page_rows:
+            last = [sa.literal(part, ExactText) for part in table.key_of(page[-1].row)]
+            page = self._select(first.where(sa.tuple_(*key) > sa.tuple_(*last)))
+            yield from page
+
+    def purge(self, table: StateTable, column: str, before: int) -> int:
+        """Delete the rows whose column is below the limit (never those without a value); how many they were."""
+        table.check_number(column)
+        target = self._table(table)
+        statement = sa.delete(target).where(target.c[column] < before)
+        return self._database.run(lambda connection: connection.execute(statement).rowcount)
+
+    def close(self) -> None:
+        """Close every connection."""
+        self._database.close()
+
+    def _select(self, statement: sa.Select[Any]) -> list[Stored]:
+        return self._database.run(lambda connection: [_stored(found) for found in connection.execute(statement)])
+
+    def _table(self, table: StateTable) -> sa.Table:
+        target = self._tables.get(table.name)
+        if target is None:
+            target = _definition(table, self._prefix)
+            definition = target
+            self._database.run(lambda connection: _create(connection, definition))
+            self._tables[table.name] = target
+        return target
+
+
+def _definition(table: StateTable, prefix: str) -> sa.Table:
+    key = [sa.Column(name, ExactText, primary_key=True) for name in table.key]
+    values = [sa.Column(name, COLUMN_TYPES[kind]) for name, kind in table.columns.items()]
+    revision = sa.Column(REVISION, sa.BigInteger, nullable=False)
+    return sa.Table(prefix + table.name, sa.MetaData(), *key, *values, revision)
+
+
+def _create(connection: Connection, target: sa.Table) -> None:
+    try:
+        connection.execute(CreateTable(target, if_not_exists=True))
+    except (IntegrityError, ProgrammingError):
+        # In PostgreSQL two processes may both find it missing, and a role without CREATE is refused before it looks.
+        if not sa.inspect(connection).has_table(target.name):
+            raise
+
+
+def _is(target: sa.Table, table: StateTable, key: Key, revision: int | None = None) -> sa.ColumnElement[bool]:
+    same = [target.c[column] == part for column, part in zip(table.key, key, strict=True)]
+    return sa.and_(*same, *([] if revision is None else [target.c[REVISION] == revision]))
+
+
+def _stored(found: sa.Row[Any]) -> Stored:
+    row: dict[str, Any] = dict(found._mapping)
+    revision = row.pop(REVISION)
+    return Stored(row, revision)

@@ -1,0 +1,56 @@
+"""A batch as it is written down before it starts: all that decides its result."""
+
+import secrets
+from datetime import datetime
+
+import msgspec
+
+from leanops.domain.flatten import Limits
+
+STANDARDIZED, CURATED = "standardized", "curated"
+
+
+class ColumnLimits(msgspec.Struct, frozen=True):
+    """Beyond these a value is rescued instead of getting a column."""
+
+    columns: int = 1_000
+    new_columns: int = 200
+
+
+class Batch(msgspec.Struct, frozen=True):
+    """One topic, one layer, one source range. A retry repeats it with exactly this."""
+
+    batch_id: str
+    topic: str
+    layer: str
+    source_uuid: str
+    source_from: int | None
+    source_to: int
+    source_snapshot: int
+    rows: int
+    batch_seq: int
+    batch_time_ms: int
+    schema_version: int
+    contract: str = "evolve"
+    limits: Limits = Limits()
+    column_limits: ColumnLimits = ColumnLimits()
+    starts_base: bool = False
+    is_gap: bool = False
+
+
+def pipeline_id(topic: str, layer: str) -> str:
+    """The key of a topic's layer in the state store."""
+    return f"{topic}/{layer}"
+
+
+def new_batch_id(now: datetime) -> str:
+    """An id whose first 16 characters sort by time."""
+    return f"{now:%y%m%d%H%M%S}{now.microsecond // 100:04d}-{secrets.token_hex(4)}"
+
+
+def to_text(batch: Batch) -> str:
+    return msgspec.json.encode(batch).decode()
+
+
+def from_text(text: str) -> Batch:
+    return msgspec.json.decode(text, type=Batch)

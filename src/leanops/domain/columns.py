@@ -1,0 +1,42 @@
+"""Column names of JSON paths: one name for ever, and no two paths share one."""
+
+import re
+from collections.abc import Iterable, Mapping
+from hashlib import sha256
+
+from leanops.domain.paths import segments_of
+from leanops.domain.tables import ICEBERG_METADATA_COLUMNS, STANDARDIZED_SYSTEM_COLUMNS
+
+LONGEST_NAME = 128
+_TAKEN = frozenset(STANDARDIZED_SYSTEM_COLUMNS) | frozenset(ICEBERG_METADATA_COLUMNS)
+_ODD = re.compile(r"[^a-z0-9_]")
+
+
+def plain_name(path: str) -> str:
+    """The name a path asks for: segments joined by `_`, lower case, nothing outside `[a-z0-9_]`."""
+    name = _ODD.sub("_", "_".join(segment or "_" for segment in segments_of(path)).lower())
+    return (f"_{name}" if name[0].isdigit() else name)[:LONGEST_NAME]
+
+
+def register(known: Mapping[str, str], paths: Iterable[str]) -> dict[str, str]:
+    """Names for the paths that have none yet, given in path order; a name never moves."""
+    taken = set(_TAKEN) | set(known.values())
+    named: dict[str, str] = {}
+    for path in sorted(set(paths) - known.keys(), key=str.encode):
+        name = _free_name(path, taken)
+        taken.add(name)
+        named[path] = name
+    return named
+
+
+def _free_name(path: str, taken: set[str]) -> str:
+    wanted = plain_name(path)
+    if wanted not in taken:
+        return wanted
+    digest = sha256(path.encode()).hexdigest()
+    for digits in range(6, len(digest) + 1):
+        suffix = f"_{digest[:digits]}"
+        name = wanted[: LONGEST_NAME - len(suffix)] + suffix
+        if name not in taken:
+            return name
+    raise AssertionError(f"all names of {path} are taken")

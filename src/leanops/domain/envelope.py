@@ -1,0 +1,95 @@
+"""The envelope of an event: what travels with its payload, and the lines of a file that hold events."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from leanops.domain.errors import UsageError
+
+_MEMBERS = {"message_id", "publish_time", "payload", "idempotency_key", "attributes", "ingestion_ts"}
+
+
+@dataclass(frozen=True)
+class Event:
+    """One message on its way to RAW."""
+
+    message_id: str
+    publish_time: datetime
+    payload: str
+    ingestion_ts: int
+    idempotency_key: str | None = None
+    attributes: str | None = None
+
+    def raw_row(self, topic: str) -> dict[str, Any]:
+        """The event as a RAW row."""
+        return {
+            "message_id": self.message_id,
+            "publish_time": self.publish_time,
+            "topic_name": topic,
+            "json_payload": self.payload,
+            "ingestion_ts": self.ingestion_ts,
+            "idempotency_key": self.idempotency_key,
+            "attributes": self.attributes,
+        }
+
+
+def event_from_line(line: str, now: datetime, place: str) -> Event:
+    """The event in one line of an envelope file; raises UsageError that says what is wrong with the line."""
+    try:
+        said = json.loads(line)
+    except (ValueError, RecursionError):
+        raise UsageError(f"{place} is no JSON object; write one envelope a line") from None
+    if not isinstance(said, dict) or not said.keys() >= {"message_id", "publish_time", "payload"}:
+        raise UsageError(f"{place} is no envelope; it needs message_id, publish_time and payload")
+    unknown = sorted(said.keys() - _MEMBERS)
+    if unknown:
+        raise UsageError(f"{place} has an unknown member {unknown[0]!r}; use {', '.join(sorted(_MEMBERS))}")
+    return Event(
+        message_id=_text(said, "message_id", place),
+        publish_time=_time(said["publish_time"], place),
+        payload=_payload(said["payload"], place),
+        ingestion_ts=_number(said.get("ingestion_ts"), now, place),
+        idempotency_key=_text(said, "idempotency_key", place) if said.get("idempotency_key") is not None else None,
+        attributes=json.dumps(said["attributes"], ensure_ascii=False) if said.get("attributes") is not None else None,
+    )
+
+
+def _text(said: Mapping[str, Any], name: str, place: str) -> str:
+    value = said[name]
+    if not isinstance(value, str) or not value:
+        raise UsageError(f"{place}: {name} must be a text that is not empty")
+    return _utf8(value, place)
+
+
+def _payload(value: Any, place: str) -> str:
+    if isinstance(value, str):
+        return _utf8(value, place)
+    if isinstance(value, dict):
+        return _utf8(json.dumps(value, ensure_ascii=False, separators=(",", ":")), place)
+    raise UsageError(f"{place}: payload must be an object, or a text that holds the exact payload")
+
+
+def _utf8(text: str, place: str) -> str:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise UsageError(f"{place} holds a lone surrogate, which no UTF-8 text can; remove it") from None
+    return text
+
+
+def _time(value: Any, place: str) -> datetime:
+    try:
+        moment = datetime.fromisoformat(value)
+    except (TypeError, ValueError):
+        raise UsageError(f"{place}: publish_time must be an ISO 8601 text like 2026-11-15T08:00:00Z") from None
+    return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
+def _number(value: Any, now: datetime, place: str) -> int:
+    if value is None:
+        return int(now.timestamp() * 1000)
+    if type(value) is not int or not 0 <= value < 2**53:
+        raise UsageError(f"{place}: ingestion_ts must be epoch milliseconds")
+    return value

@@ -1,0 +1,119 @@
+"""Everything Lean-Ops raises.
+
+LeanOpsError
+├── RetryableError                the same call may succeed later
+│   ├── StateConflictError        someone else changed the row first
+│   ├── StateUnavailableError     the state store does not answer
+│   ├── EngineUnavailableError    Java, a jar or a server cannot be had right now
+│   ├── LeaseHeldError            another worker has the topic
+│   ├── LeaseLostError            our lease expired or was taken over
+│   ├── CommitRefusedError        the table did not take the commit; nothing changed
+│   └── CommitUnknownError        a commit was sent and its result is not known
+└── PermanentError                a person has to change something
+    ├── UsageError                a command or a file the user gave is wrong
+    │   ├── InvalidPathError      a JSON path that cannot be read
+    │   ├── InvalidTopicError     a topic name that gives no table
+    │   ├── UnknownTopicError     a topic that was never added
+    │   └── InvalidSchemaError    a schema file with problems
+    ├── UnbalancedBatchError      counts that do not add up; nothing was committed
+    ├── SpikeError                more bad rows than the schema's policy lets pass
+    └── SourceRewrittenError      RAW was changed by something other than an append
+"""
+
+from collections.abc import Sequence
+
+
+class LeanOpsError(Exception):
+    """The root; its text is one line that says what, which, and what to do."""
+
+
+class RetryableError(LeanOpsError):
+    """The same call may succeed later."""
+
+
+class PermanentError(LeanOpsError):
+    """Trying again changes nothing; a person has to."""
+
+
+class StateConflictError(RetryableError):
+    """The stored row is not the one that was seen."""
+
+    def __init__(self, table: str, key: Sequence[str]) -> None:
+        super().__init__(f"{table} {'/'.join(key)}: changed by someone else meanwhile; read it again and retry")
+        self.table, self.key = table, tuple(key)
+
+
+class StateUnavailableError(RetryableError):
+    """The state store does not answer."""
+
+
+class EngineUnavailableError(RetryableError):
+    """Something outside Python that we need cannot be had right now."""
+
+
+class LeaseHeldError(RetryableError):
+    """Another worker has the resource."""
+
+    def __init__(self, resource: str, owner: str) -> None:
+        super().__init__(f"{resource}: {owner} is working on it; wait for it or for its lease to end")
+        self.resource, self.owner = resource, owner
+
+
+class LeaseLostError(RetryableError):
+    """The lease is no longer ours; whatever was planned under it must not be committed."""
+
+    def __init__(self, resource: str, generation: int) -> None:
+        super().__init__(f"{resource}: lease generation {generation} was lost; the next cycle takes over")
+        self.resource, self.generation = resource, generation
+
+
+class CommitRefusedError(RetryableError):
+    """The table did not take the commit, because another writer was there first; nothing changed."""
+
+
+class CommitUnknownError(RetryableError):
+    """A commit was sent and its result is not known; the next cycle looks for its batch id and decides."""
+
+
+class UsageError(PermanentError):
+    """What the user gave cannot be used as it is."""
+
+
+class InvalidPathError(UsageError):
+    """A JSON path that cannot be read."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(f'{path!r} is no JSON path; write it like $.order.id or $["a.b"].c')
+        self.path = path
+
+
+class InvalidTopicError(UsageError):
+    """A topic name that gives no table of its own."""
+
+
+class UnknownTopicError(UsageError):
+    """A topic that was never added."""
+
+    def __init__(self, topic: str) -> None:
+        super().__init__(f"topic {topic!r} is not registered; add it with: leanops topics add {topic}")
+        self.topic = topic
+
+
+class InvalidSchemaError(UsageError):
+    """A schema file with problems, each with its place in the file."""
+
+    def __init__(self, source: str, problems: Sequence[str]) -> None:
+        super().__init__(f"{source}: {'; '.join(problems)}")
+        self.source, self.problems = source, tuple(problems)
+
+
+class UnbalancedBatchError(PermanentError):
+    """Counts that do not add up; nothing was committed."""
+
+
+class SpikeError(PermanentError):
+    """More bad rows than the schema's policy lets pass; nothing was committed."""
+
+
+class SourceRewrittenError(PermanentError):
+    """The source was changed by something other than an append, a compaction or our retention."""

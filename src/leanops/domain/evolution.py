@@ -1,0 +1,83 @@
+"""New paths of a batch: which get a column, which are rescued, which quarantine their row; and drift."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from leanops.domain.batches import ColumnLimits
+from leanops.domain.columns import register
+from leanops.domain.flatten import Kind
+
+ADDED, REMOVED, TYPE_CHANGED = "ADDED", "REMOVED", "TYPE_CHANGED"
+
+
+@dataclass(frozen=True)
+class ColumnPlan:
+    """Where each path of a batch goes."""
+
+    columns: Mapping[str, str]
+    added: Mapping[str, str]
+    rescued: tuple[str, ...] = ()
+    refused: tuple[str, ...] = ()
+
+
+def plan_columns(
+    known: Mapping[str, str], seen: Iterable[str], named: Iterable[str], contract: str, limits: ColumnLimits
+) -> ColumnPlan:
+    """Columns for a batch: `named` paths always, the others by contract and within the limits, in path order."""
+    always = {path for path in named if path not in known}
+    unknown = sorted(set(seen) - known.keys() - always, key=str.encode)
+    room = 0
+    if contract == "evolve":
+        free = [path for path in known if path not in set(named)]
+        room = max(0, min(limits.new_columns, limits.columns - len(free)))
+    first = register(known, always)
+    second = register({**known, **first}, unknown[:room])
+    rest = tuple(unknown[room:])
+    added = {**first, **second}
+    refused = rest if contract == "quarantine" else ()
+    return ColumnPlan({**known, **added}, added, () if refused else rest, refused)
+
+
+@dataclass(frozen=True)
+class PathMemory:
+    """What is remembered of a path: the kinds of the last batch that had it, and that batch's number."""
+
+    kinds: tuple[Kind, ...]
+    last_batch: int
+
+
+@dataclass(frozen=True)
+class Drift:
+    """One row of drift_log, still without its topic and batch."""
+
+    path: str
+    action: str
+    old_value: str | None
+    new_value: str | None
+
+
+Memory = Mapping[str, PathMemory]
+
+
+def remember(memory: Memory, kinds: Mapping[str, set[Kind]]) -> dict[str, PathMemory]:
+    """The memory after a batch that had these paths."""
+    now = 1 + _last_batch(memory)
+    return {**memory, **{path: PathMemory(tuple(sorted(seen)), now) for path, seen in kinds.items()}}
+
+
+def drift_between(before: Memory, after: Memory, patience: int) -> list[Drift]:
+    """What one batch changed: paths with a kind they did not have, and paths now unseen for `patience` batches."""
+    now = _last_batch(after)
+    drift: list[Drift] = []
+    for path, seen in sorted(after.items()):
+        # A path that is new may still arrive with two kinds at once.
+        known = before[path].kinds if path in before else seen.kinds[:1]
+        if seen.last_batch == now and set(seen.kinds) - set(known) and now > _last_batch(before):
+            drift.append(Drift(path, TYPE_CHANGED, "|".join(known), "|".join(seen.kinds)))
+        elif now - seen.last_batch == patience and now > _last_batch(before):
+            drift.append(Drift(path, REMOVED, "|".join(seen.kinds), None))
+    return drift
+
+
+def _last_batch(memory: Memory) -> int:
+    return max((seen.last_batch for seen in memory.values()), default=0)

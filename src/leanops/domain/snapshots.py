@@ -1,0 +1,178 @@
+"""What a table's history tells: snapshots, the watermark they carry, and the range a batch may read."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+
+from leanops.domain.accounting import Counts, Totals
+from leanops.domain.errors import SourceRewrittenError
+
+_COUNT, _TOTAL = "leanops.count.", "leanops.total."
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """One commit of a table."""
+
+    snapshot_id: int
+    parent_id: int | None
+    sequence_number: int
+    operation: str
+    summary: Mapping[str, str]
+
+    @property
+    def added_records(self) -> int:
+        return int(self.summary.get("added-records", 0))
+
+
+@dataclass(frozen=True)
+class TableView:
+    """A table as its metadata shows it at one moment."""
+
+    name: str
+    uuid: str
+    head: int | None
+    last_sequence_number: int
+    snapshots: Mapping[int, Snapshot]
+    columns: Mapping[str, str]
+    paths: Mapping[str, str]
+    """Payload columns: JSON path → column name, from the columns' comments."""
+
+    def ancestors(self, of: int | None = None) -> list[Snapshot]:
+        """The head (or another snapshot) and its ancestors, newest first, as far as they are kept."""
+        found: list[Snapshot] = []
+        at = self.head if of is None else of
+        while at is not None and at in self.snapshots:
+            found.append(self.snapshots[at])
+            at = self.snapshots[at].parent_id
+        return found
+
+
+@dataclass(frozen=True)
+class Watermark:
+    """How far a table has come, written in the same commit as its data."""
+
+    batch_id: str
+    batch_seq: int
+    source_uuid: str
+    source_from: int | None
+    source_to: int
+    source_snapshot: int
+    counts: Mapping[str, int]
+    totals: Totals = field(default_factory=Totals)
+    snapshot_id: int | None = None
+
+    def summary(self) -> dict[str, str]:
+        """The keys of the snapshot summary."""
+        return {
+            "leanops.batch-id": self.batch_id,
+            "leanops.batch-seq": str(self.batch_seq),
+            "leanops.source-uuid": self.source_uuid,
+            "leanops.source-from": "" if self.source_from is None else str(self.source_from),
+            "leanops.source-to": str(self.source_to),
+            "leanops.source-snapshot": str(self.source_snapshot),
+            **{f"{_COUNT}{name}": str(value) for name, value in self.counts.items()},
+            **{f"{_TOTAL}{name}": str(value) for name, value in asdict(self.totals).items()},
+        }
+
+
+def counts_of(counts: Counts) -> dict[str, int]:
+    """The counts as they stand in a summary."""
+    return asdict(counts)
+
+
+def watermark_from(snapshot: Snapshot) -> Watermark | None:
+    """The watermark a snapshot carries, if any."""
+    said = snapshot.summary
+    if "leanops.batch-id" not in said:
+        return None
+    source_from = said["leanops.source-from"]
+    return Watermark(
+        batch_id=said["leanops.batch-id"],
+        batch_seq=int(said["leanops.batch-seq"]),
+        source_uuid=said["leanops.source-uuid"],
+        source_from=int(source_from) if source_from else None,
+        source_to=int(said["leanops.source-to"]),
+        source_snapshot=int(said["leanops.source-snapshot"]),
+        counts=_numbers(said, _COUNT),
+        totals=Totals(**_numbers(said, _TOTAL)),
+        snapshot_id=snapshot.snapshot_id,
+    )
+
+
+def _numbers(summary: Mapping[str, str], prefix: str) -> dict[str, int]:
+    return {key.removeprefix(prefix): int(value) for key, value in summary.items() if key.startswith(prefix)}
+
+
+def valid_watermark(table: TableView) -> Watermark | None:
+    """The one with the greatest batch-seq among the ancestors: a stalled writer may commit an older one late."""
+    found = [mark for snapshot in table.ancestors() if (mark := watermark_from(snapshot)) is not None]
+    return max(found, key=lambda mark: mark.batch_seq, default=None)
+
+
+def has_batch(table: TableView, batch_id: str) -> Snapshot | None:
+    """The snapshot that holds a batch, if it was committed."""
+    return next((s for s in table.ancestors() if s.summary.get("leanops.batch-id") == batch_id), None)
+
+
+@dataclass(frozen=True)
+class SourceRange:
+    """What a batch reads of an append-only table: after `start` (None = all there is) up to `end`."""
+
+    start: int | None
+    end: int
+    rows: int
+    is_gap: bool = False
+
+
+def new_range(table: TableView, mark: Watermark | None) -> SourceRange | None:
+    """What was appended since the watermark, or None when nothing was; a lost ancestor is a gap: read everything."""
+    if table.head is None:
+        return None
+    if mark is None:
+        return _whole(table, is_gap=False)
+    if mark.source_uuid != table.uuid:
+        return _whole(table, is_gap=True)
+    return _since(table, mark.source_to)
+
+
+def _since(table: TableView, start: int) -> SourceRange | None:
+    assert table.head is not None
+    if table.head == start:
+        return None
+    newer: list[Snapshot] = []
+    for snapshot in table.ancestors():
+        newer.append(snapshot)
+        # The start itself may be expired: it is enough that a kept snapshot names it as its parent.
+        if snapshot.parent_id == start:
+            rows = sum(appended.added_records for appended in _appends(table, newer))
+            return SourceRange(start, table.head, rows) if rows else None
+    return _whole(table, is_gap=True)
+
+
+def _whole(table: TableView, *, is_gap: bool) -> SourceRange | None:
+    """All rows at the head, counted by the appends where history is whole, else by the table's own total."""
+    assert table.head is not None
+    history = table.ancestors()
+    is_whole = history[-1].parent_id is None
+    appended = sum(s.added_records for s in _appends(table, history))
+    retired = any(s.operation == "delete" for s in history)
+    total = int(history[0].summary.get("total-records", 0))
+    rows = appended if is_whole and not retired else total
+    return SourceRange(None, table.head, rows, is_gap) if rows else None
+
+
+def _appends(table: TableView, snapshots: Sequence[Snapshot]) -> list[Snapshot]:
+    """The appends among them; anything but appends, compactions and our retention stops the topic."""
+    for snapshot in snapshots:
+        retention = snapshot.operation == "delete" and snapshot.summary.get("leanops.kind") == "retention"
+        if snapshot.operation not in ("append", "replace") and not retention:
+            raise SourceRewrittenError(
+                f"{table.name}: snapshot {snapshot.snapshot_id} is a {snapshot.operation!r}, and RAW is append-only; "
+                "find out who wrote it, then run: leanops rebuild"
+            )
+    return [snapshot for snapshot in snapshots if snapshot.operation == "append"]
+
+
+def is_ancestor(table: TableView, snapshot_id: int) -> bool:
+    """Whether a snapshot is the head or one of its kept ancestors."""
+    return any(snapshot.snapshot_id == snapshot_id for snapshot in table.ancestors())

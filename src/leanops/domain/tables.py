@@ -1,0 +1,240 @@
+"""The tables as we create them: columns, partitions and the columns whose statistics prune files."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+STRING, LONG, INT, TIMESTAMP, DOUBLE, BOOLEAN, DATE = (
+    "string",
+    "long",
+    "int",
+    "timestamptz",
+    "double",
+    "boolean",
+    "date",
+)
+FAILURE = {"rule": STRING, "column": STRING, "path": STRING, "message": STRING, "value": STRING}
+FAILURES = "failures"
+"""The one nested type: a list of FAILURE structs."""
+
+
+@dataclass(frozen=True)
+class TableDefinition:
+    """All that is needed to create a table; the first columns carry the statistics."""
+
+    columns: Mapping[str, str]
+    partition_by: tuple[tuple[str, str], ...]
+    measured: tuple[str, ...] = ()
+    required: tuple[str, ...] = ()
+    comments: Mapping[str, str] = field(default_factory=dict)
+
+
+_BY_DAY = (("publish_time", "day"),)
+_BY_PERIOD_AND_DAY = (("period_reference", "identity"), ("publish_time", "day"))
+_MEASURED = (
+    "record_key",
+    "idempotency_key",
+    "message_id",
+    "period_reference",
+    "publish_time",
+    "ingestion_ts",
+    "last_updated_ts",
+    "_batch_seq",
+    "_batch_id",
+)
+
+RAW = TableDefinition(
+    columns={
+        "message_id": STRING,
+        "publish_time": TIMESTAMP,
+        "topic_name": STRING,
+        "json_payload": STRING,
+        "ingestion_ts": LONG,
+        "idempotency_key": STRING,
+        "attributes": STRING,
+    },
+    partition_by=_BY_DAY,
+    measured=("message_id", "publish_time", "ingestion_ts"),
+)
+STANDARDIZED = TableDefinition(
+    columns={
+        "record_key": STRING,
+        "idempotency_key": STRING,
+        "message_id": STRING,
+        "topic_name": STRING,
+        "period_reference": STRING,
+        "publish_time": TIMESTAMP,
+        "ingestion_ts": LONG,
+        "last_updated_ts": TIMESTAMP,
+        "first_seen_ts": LONG,
+        "_rescued": STRING,
+        "_batch_seq": LONG,
+        "_batch_id": STRING,
+    },
+    partition_by=_BY_PERIOD_AND_DAY,
+    measured=_MEASURED,
+)
+CURATED = TableDefinition(
+    columns={
+        "idempotency_key": STRING,
+        "message_id": STRING,
+        "topic_name": STRING,
+        "period_reference": STRING,
+        "publish_time": TIMESTAMP,
+        "ingestion_ts": LONG,
+        "first_seen_ts": LONG,
+        "last_updated_ts": TIMESTAMP,
+        "_schema_version": INT,
+        "_batch_seq": LONG,
+        "_batch_id": STRING,
+    },
+    partition_by=_BY_PERIOD_AND_DAY,
+    measured=_MEASURED,
+)
+ERRORS = TableDefinition(
+    columns={
+        "error_id": STRING,
+        "topic_name": STRING,
+        "layer": STRING,
+        "message_id": STRING,
+        "record_key": STRING,
+        "publish_time": TIMESTAMP,
+        "ingestion_ts": LONG,
+        "failures": FAILURES,
+        "source": STRING,
+        "batch_id": STRING,
+        "schema_version": INT,
+        "detected_ts": TIMESTAMP,
+        "status": STRING,
+        "status_ts": TIMESTAMP,
+        "attempts": INT,
+    },
+    partition_by=(("topic_name", "identity"), ("detected_ts", "day")),
+    measured=("error_id", "message_id", "detected_ts", "batch_id"),
+)
+OPS = {
+    "topic_registry": TableDefinition(
+        columns={
+            "topic_name": STRING,
+            "source_id": STRING,
+            "project": STRING,
+            "labels": STRING,
+            "status": STRING,
+            "discovered_ts": TIMESTAMP,
+            "updated_ts": TIMESTAMP,
+        },
+        partition_by=(),
+    ),
+    "job_run_history": TableDefinition(
+        columns={
+            "run_id": STRING,
+            "cycle_id": STRING,
+            "topic_name": STRING,
+            "layer": STRING,
+            "outcome": STRING,
+            "batch_id": STRING,
+            "source_from": LONG,
+            "source_to": LONG,
+            "source_snapshot_id": LONG,
+            "target_snapshot_id": LONG,
+            "rows_read": LONG,
+            "inserted": LONG,
+            "updated": LONG,
+            "duplicates": LONG,
+            "superseded": LONG,
+            "parse_errors": LONG,
+            "unchanged": LONG,
+            "errors": LONG,
+            "behind": LONG,
+            "version_fallback": LONG,
+            "missing_keys": LONG,
+            "cross_period": LONG,
+            "late_corrections": LONG,
+            "bytes": LONG,
+            "files": LONG,
+            "started_ts": TIMESTAMP,
+            "seconds": DOUBLE,
+            "error": STRING,
+        },
+        partition_by=(("started_ts", "day"),),
+        measured=("batch_id", "started_ts"),
+    ),
+    "schema_versions": TableDefinition(
+        columns={
+            "topic_name": STRING,
+            "version": INT,
+            "fingerprint": STRING,
+            "classification": STRING,
+            "actor": STRING,
+            "activated_ts": TIMESTAMP,
+            "schema": STRING,
+        },
+        partition_by=(),
+    ),
+    "drift_log": TableDefinition(
+        columns={
+            "detected_ts": TIMESTAMP,
+            "topic_name": STRING,
+            "column_name": STRING,
+            "action": STRING,
+            "source_layer": STRING,
+            "old_value": STRING,
+            "new_value": STRING,
+            "details": STRING,
+        },
+        partition_by=(("detected_ts", "day"),),
+        measured=("topic_name", "detected_ts"),
+    ),
+    "reconciliation_log": TableDefinition(
+        columns={
+            "checked_ts": TIMESTAMP,
+            "topic_name": STRING,
+            "check": STRING,
+            "expected": LONG,
+            "found": LONG,
+            "balanced": BOOLEAN,
+            "details": STRING,
+        },
+        partition_by=(("checked_ts", "day"),),
+    ),
+    "reconciliation_results": TableDefinition(
+        columns={
+            "checked_ts": TIMESTAMP,
+            "topic_name": STRING,
+            "period_reference": STRING,
+            "measure": STRING,
+            "expected": DOUBLE,
+            "found": DOUBLE,
+            "variance": DOUBLE,
+            "within_threshold": BOOLEAN,
+        },
+        partition_by=(("checked_ts", "day"),),
+    ),
+    "audit_log": TableDefinition(
+        columns={
+            "at_ts": TIMESTAMP,
+            "actor": STRING,
+            "channel": STRING,
+            "action": STRING,
+            "topic_name": STRING,
+            "details": STRING,
+        },
+        partition_by=(("at_ts", "day"),),
+    ),
+}
+
+STANDARDIZED_SYSTEM_COLUMNS = tuple(STANDARDIZED.columns)
+CURATED_SYSTEM_COLUMNS = tuple(CURATED.columns)
+# Names Iceberg's readers keep for themselves; a payload column so named would hide them.
+ICEBERG_METADATA_COLUMNS = (
+    "_file",
+    "_pos",
+    "_deleted",
+    "_spec_id",
+    "_partition",
+    "_row_id",
+    "_last_updated_sequence_number",
+    "_change_type",
+    "_change_ordinal",
+    "_commit_snapshot_id",
+)
+RESERVED_TABLES = frozenset({"parse_errors", "errors", "dlq_errors"})

@@ -1,0 +1,73 @@
+"""Topics: which names are allowed, and which tables they give."""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from hashlib import sha256
+
+from leanops.domain.errors import InvalidTopicError
+from leanops.domain.tables import RESERVED_TABLES
+
+LONGEST_TABLE_NAME = 120
+_TOPIC = re.compile(r"[A-Za-z][A-Za-z0-9._~+%-]{2,254}")
+_ODD = re.compile(r"[^a-z0-9_]")
+
+
+def check_topic(topic: str) -> str:
+    """The topic itself if it is a Pub/Sub id; raises InvalidTopicError otherwise."""
+    if not _TOPIC.fullmatch(topic) or topic.lower().startswith("goog"):
+        raise InvalidTopicError(
+            f"{topic!r} is no topic id: 3 to 255 characters, a letter first, then letters, digits and . _ ~ + % -"
+        )
+    return topic
+
+
+def table_stem(topic: str) -> str:
+    """The name a topic gives its tables: lower case, `[a-z0-9_]`, cut and hashed where too long."""
+    name = _ODD.sub("_", topic.lower())
+    if len(name) <= LONGEST_TABLE_NAME:
+        return name
+    return f"{name[: LONGEST_TABLE_NAME - 9]}_{sha256(topic.encode()).hexdigest()[:8]}"
+
+
+def check_new_topic(topic: str, others: Iterable[str]) -> str:
+    """The topic itself if it can be added beside the others; raises InvalidTopicError otherwise."""
+    stem = table_stem(check_topic(topic))
+    if stem in RESERVED_TABLES:
+        raise InvalidTopicError(f"topic {topic!r} would take the reserved table {stem!r}; choose another name")
+    for other in others:
+        if other != topic and table_stem(other) == stem:
+            raise InvalidTopicError(
+                f"topics {other!r} and {topic!r} would share the table {stem!r}; choose another name"
+            )
+    return topic
+
+
+@dataclass(frozen=True)
+class Databases:
+    """The databases; their names are settings."""
+
+    raw: str = "iceberg_raw_db"
+    standardized: str = "iceberg_standardized_db"
+    curated: str = "iceberg_curated_db"
+    ops: str = "ops_db"
+
+    def raw_table(self, topic: str) -> str:
+        return f"{self.raw}.{table_stem(topic)}_staging"
+
+    def standardized_table(self, topic: str) -> str:
+        return f"{self.standardized}.{table_stem(topic)}"
+
+    def curated_table(self, table_name: str) -> str:
+        return f"{self.curated}.{table_name}"
+
+    @property
+    def parse_errors(self) -> str:
+        return f"{self.standardized}.parse_errors"
+
+    @property
+    def errors(self) -> str:
+        return f"{self.curated}.errors"
+
+    def ops_table(self, name: str) -> str:
+        return f"{self.ops}.{name}"

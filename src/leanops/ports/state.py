@@ -1,0 +1,128 @@
+"""State: small rows changed by compare-and-set, so that every rule above (leases, fencing, batches) is written once."""
+
+import re
+import secrets
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol, TypeAlias
+
+from leanops.domain.errors import PermanentError
+
+Value: TypeAlias = str | int | bool | None
+Row: TypeAlias = dict[str, Value]
+Key: TypeAlias = tuple[str, ...]
+
+SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+@dataclass(frozen=True)
+class StateTable:
+    """One table: a key of one or two texts, and nullable columns of type str, int (64 bits) or bool."""
+
+    name: str
+    key: Key
+    columns: Mapping[str, type] = field(hash=False)
+
+    def key_of(self, row: Row) -> Key:
+        """The row's key."""
+        return tuple(str(row[column]) for column in self.key)
+
+    def complete(self, row: Row) -> Row:
+        """The row with every column present; what one engine would refuse or change is refused for all of them."""
+        types: dict[str, type] = {**dict.fromkeys(self.key, str), **self.columns}
+        unknown = sorted(row.keys() - types.keys())
+        if unknown:
+            raise PermanentError(f"state table {self.name} has no column {unknown[0]!r}; use one of {', '.join(types)}")
+        self.check_key(tuple(row.get(column) for column in self.key))
+        for column, value in row.items():
+            if not _fits(value, types[column]):
+                kind = types[column].__name__
+                raise PermanentError(
+                    f"state table {self.name}: {column} cannot hold this value; give it a {kind} or None"
+                )
+        return {column: row.get(column) for column in types}
+
+    def check_number(self, column: str) -> None:
+        """Refuse a column that does not hold whole numbers."""
+        if self.columns.get(column) is not int:
+            raise PermanentError(f"state table {self.name}: {column!r} holds no numbers; name a column that does")
+
+    def check_key(self, key: tuple[Value, ...]) -> None:
+        """Refuse a key of another length, or with a part that is no text or empty."""
+        if len(key) != len(self.key) or not all(part and _fits(part, str) for part in key):
+            raise PermanentError(
+                f"state table {self.name}: a key is a text, not empty, for each of {', '.join(self.key)}"
+            )
+
+
+def _fits(value: Value, kind: type) -> bool:
+    if value is None:
+        return True
+    if type(value) is not kind:
+        return False
+    if isinstance(value, str):
+        return value.isascii() or not SURROGATE.search(value)
+    return -(2**63) <= value < 2**63
+
+
+def new_revision() -> int:
+    """A number no other write has: it tells a lost reply from a lost race, and a row from one deleted before it."""
+    return secrets.randbits(62) + 1
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A row as it was read; the revision names this very write, and only equality of revisions means something."""
+
+    row: Row
+    revision: int
+
+
+class StateStore(Protocol):
+    """Reads see every earlier write. A store that does not answer raises StateUnavailableError."""
+
+    def get(self, table: StateTable, key: Key) -> Stored | None:
+        """The row of this key, or None."""
+
+    def put(self, table: StateTable, row: Row, *, expected: int | None) -> int:
+        """Write the whole row if it is absent (None) or still at the revision seen, else StateConflictError."""
+
+    def delete(self, table: StateTable, key: Key, *, expected: int) -> None:
+        """Delete the row if it is still at the revision seen, else StateConflictError."""
+
+    def rows(self, table: StateTable) -> Iterator[Stored]:
+        """Every row, each once, in no promised order; rows changed meanwhile come in their old or new state."""
+
+    def purge(self, table: StateTable, column: str, before: int) -> int:
+        """Delete the rows whose column is below the limit (never those without a value); how many they were."""
+
+
+# Times are epoch milliseconds.
+CHECKPOINTS = StateTable(
+    "checkpoints",
+    ("pipeline_id", "checkpoint_type"),
+    {"snapshot_id": int, "batch_seq": int, "records_processed": int, "generation": int, "updated_at": int},
+)
+LOCKS = StateTable("locks", ("resource",), {"owner": str, "generation": int, "lease_until": int})
+SCHEMA_REGISTRY = StateTable(
+    "schema_registry",
+    ("topic_name",),
+    {"processing_enabled": bool, "status": str, "schema_version": int, "reason": str, "updated_at": int},
+)
+IDEMPOTENCY_KEYS = StateTable("idempotency_keys", ("idempotency_key",), {"expires_at": int})
+ERROR_TRACKER = StateTable(
+    "error_tracker",
+    ("error_id",),
+    {"topic_name": str, "status": str, "attempts": int, "source": str, "updated_at": int},
+)
+BATCHES = StateTable(
+    "batches", ("pipeline_id",), {"batch_id": str, "intent": str, "generation": int, "updated_at": int}
+)
+ATTEMPTS = StateTable(
+    "attempts",
+    ("pipeline_id",),
+    {"tries": int, "parked": bool, "next_try_at": int, "reason": str, "updated_at": int},
+)
+DRIFT_STATE = StateTable("drift_state", ("topic_name",), {"paths": str, "updated_at": int})
+
+TABLES = (CHECKPOINTS, LOCKS, SCHEMA_REGISTRY, IDEMPOTENCY_KEYS, ERROR_TRACKER, BATCHES, ATTEMPTS, DRIFT_STATE)

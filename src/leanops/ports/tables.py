@@ -1,0 +1,59 @@
+"""Iceberg tables as the use cases need them."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from leanops.domain.snapshots import TableView
+from leanops.domain.tables import TableDefinition
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+class Catalog(Protocol):
+    """Tables without Spark: metadata, definitions, small appends."""
+
+    def load(self, name: str) -> TableView | None:
+        """The table as it is now, or None."""
+
+    def create(self, name: str, definition: TableDefinition) -> TableView:
+        """The table, created if it was not there."""
+
+    def add_columns(self, name: str, columns: Mapping[str, tuple[str, str]]) -> TableView:
+        """Add columns (name → type, comment) in one commit, retried against concurrent commits; known ones stay."""
+
+    def append(self, name: str, rows: Sequence[Mapping[str, Any]], properties: Mapping[str, str] | None = None) -> None:
+        """Append rows in one commit, retried against concurrent commits."""
+
+    def select(self, name: str, columns: Sequence[str], where: str = "true") -> list[dict[str, Any]]:
+        """Small reads: the rows that match, only these columns; nothing where the table does not exist."""
+
+
+@dataclass(frozen=True)
+class Merge:
+    """One MERGE into a table, with the watermark in the same commit."""
+
+    table: str
+    key: str
+    batch_id: str
+    found_keys: Sequence[str]
+    found_periods: Sequence[str] | None
+    """Where more keys were found than a list should hold: the periods their rows are in."""
+    summary: Mapping[str, str]
+
+
+class Lake(Protocol):
+    """Tables through Spark: the rows of a batch, and the one way to write Standardized and Curated."""
+
+    def appended(self, name: str, start: int | None, end: int, rows: int) -> "DataFrame":
+        """Rows appended after `start` up to `end`; all rows at `end` where start is None."""
+
+    def at(self, name: str, snapshot_id: int) -> "DataFrame":
+        """The table at a snapshot."""
+
+    def merge(self, rows: "DataFrame", into: Merge) -> None:
+        """Commit the rows exactly once: a second commit of the same batch is refused by the table itself."""
+
+    def append_new(self, rows: "DataFrame", name: str, key: str, where: Mapping[str, Sequence[str]]) -> None:
+        """Append the rows whose key is not there yet; `where` names the partitions it can be in."""

@@ -1,0 +1,158 @@
+"""The embedded runtime: everything in one folder, on this machine, with Python alone."""
+
+import os
+import secrets
+import socket
+import threading
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from leanops.adapters.files.schemas import SchemaFolder
+from leanops.adapters.iceberg.catalog import IcebergCatalog
+from leanops.adapters.sql.state import SqlState
+from leanops.domain.batches import ColumnLimits
+from leanops.domain.errors import UsageError
+from leanops.domain.flatten import Limits
+from leanops.domain.topics import Databases
+from leanops.ports.tables import Lake
+from leanops.settings import FILE, Settings, load_settings
+from leanops.usecases.platform import Platform, Rules, Secret, no_step
+
+HOME = ".leanops"
+CATALOG_NAME = "leanops"
+
+
+def find_home() -> Path:
+    """LEANOPS_HOME, else the nearest .leanops upwards from here; raises where there is none."""
+    chosen = os.environ.get("LEANOPS_HOME")
+    if chosen:
+        home = Path(chosen).expanduser().resolve()
+        if not (home / FILE).exists():
+            raise UsageError(f"LEANOPS_HOME={chosen} is no Lean-Ops home; create it with: leanops init")
+        return home
+    here = Path.cwd()
+    for folder in (here, *here.parents):
+        if (folder / HOME / FILE).exists():
+            return folder / HOME
+    raise UsageError(f"no {HOME} here or above; create one with: leanops init")
+
+
+def create_home(home: Path) -> Path:
+    """An empty home; one that is there already stays as it is."""
+    for part in ("warehouse", "schemas", "scratch"):
+        (home / part).mkdir(parents=True, exist_ok=True)
+    key = home / "pii.key"
+    if not key.exists():
+        handle = os.open(key, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(handle, "w") as file:
+            file.write(secrets.token_hex(32))
+    settings = home / FILE
+    if not settings.exists():
+        settings.write_text("# Settings of this home; docs/reference/settings.md lists them all.\n")
+    return home
+
+
+class Embedded:
+    """Adapters and use cases on one home; Spark starts when it is first needed."""
+
+    def __init__(
+        self,
+        home: Path,
+        *,
+        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+        step: Callable[[str], None] = no_step,
+        owner: str | None = None,
+    ) -> None:
+        self.home = home.resolve()
+        self.settings = load_settings(home)
+        self.catalog = self._catalog()
+        self.state = SqlState(f"sqlite:///{self.home}/state.db")
+        self._spark: Any = None
+        self._starting = threading.Lock()
+        self._lakes = threading.local()
+        self.platform = Platform(
+            catalog=IcebergCatalog(self.catalog),
+            lake=self.lake,
+            state=self.state,
+            schemas=SchemaFolder(self.home / "schemas"),
+            clock=clock,
+            owner=owner or f"{socket.gethostname()}/{os.getpid()}",
+            rules=_rules(self.settings),
+            secret=self._secret(),
+            step=step,
+        )
+
+    def lake(self) -> Lake:
+        """Spark for this thread: a session of its own in the one application."""
+        if not hasattr(self._lakes, "lake"):
+            from leanops.adapters.iceberg.lake import SparkLake
+
+            self._lakes.lake = SparkLake(self.spark().newSession())
+        lake: Lake = self._lakes.lake
+        return lake
+
+    def spark(self) -> Any:
+        """The Spark application, started at the first call."""
+        with self._starting:
+            if self._spark is None:
+                from leanops.adapters.iceberg.session import SparkOptions, start_session
+
+                self._spark = start_session(
+                    SparkOptions(
+                        catalog=self.catalog_properties(),
+                        master=self.settings.spark_master,
+                        driver_memory=self.settings.driver_memory,
+                        scratch=self.home / "scratch",
+                    )
+                )
+            return self._spark
+
+    def catalog_properties(self) -> dict[str, str]:
+        """The Iceberg catalog as Spark is told about it; PyIceberg opens the same file under the same name."""
+        return {
+            "type": "jdbc",
+            "uri": f"jdbc:sqlite:{self.home}/catalog.db?journal_mode=WAL&busy_timeout=30000&synchronous=NORMAL",
+            "jdbc.schema-version": "V1",
+            "warehouse": f"file://{self.home}/warehouse",
+        }
+
+    def _catalog(self) -> Any:
+        from pyiceberg.catalog.sql import SqlCatalog
+
+        return SqlCatalog(
+            CATALOG_NAME, uri=f"sqlite:///{self.home}/catalog.db?timeout=30", warehouse=f"file://{self.home}/warehouse"
+        )
+
+    def _secret(self) -> Secret | None:
+        key = os.environ.get("LEANOPS_PII_KEY") or _text(self.home / "pii.key")
+        return Secret(key.encode(), self.settings.pii_key_id) if key else None
+
+    def close(self) -> None:
+        """Stop Spark and let go of the files."""
+        if self._spark is not None:
+            self._spark.stop()
+            self._spark = None
+        self.state.close()
+        self.catalog.engine.dispose()
+
+
+def _text(path: Path) -> str | None:
+    return path.read_text().strip() if path.exists() else None
+
+
+def _rules(settings: Settings) -> Rules:
+    return Rules(
+        databases=Databases(
+            settings.raw_database, settings.standardized_database, settings.curated_database, settings.ops_database
+        ),
+        limits=Limits(settings.payload_bytes, settings.payload_depth, settings.payload_keys, settings.duplicate_keys),
+        column_limits=ColumnLimits(settings.table_columns, settings.new_columns),
+        removed_after_batches=settings.removed_after_batches,
+        tries=settings.tries,
+        backoff_s=settings.backoff_s,
+        lease_s=settings.lease_s,
+        explore=settings.explore,
+        workers=settings.workers,
+    )

@@ -1,0 +1,83 @@
+"""Settings: one typed table, read from leanops.toml and LEANOPS_* variables; it also makes the reference page."""
+
+import difflib
+import os
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field, ValidationError
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+
+from leanops.domain.errors import UsageError
+
+FILE = "leanops.toml"
+# Read before there are settings: where they are, and what must not stand in a file.
+OUTSIDE = {"LEANOPS_HOME", "LEANOPS_CACHE", "LEANOPS_PII_KEY"}
+
+
+class Settings(BaseSettings):
+    """Every setting with its default; a variable wins over the file."""
+
+    model_config = SettingsConfigDict(env_prefix="LEANOPS_", extra="forbid", frozen=True)
+
+    raw_database: str = Field("iceberg_raw_db", description="Database of the RAW tables and dlq_errors.")
+    standardized_database: str = Field("iceberg_standardized_db", description="Database of the Standardized tables.")
+    curated_database: str = Field("iceberg_curated_db", description="Database of the Curated tables.")
+    ops_database: str = Field("ops_db", description="Database of the operational tables.")
+    spark_master: str = Field("local[*]", description="Where Spark runs.")
+    driver_memory: str = Field("4g", description="Heap of the Spark driver.")
+    workers: int = Field(4, ge=1, description="Topics worked on at the same time in one application.")
+    explore: bool = Field(False, description="Standardize topics that have no schema yet.")
+    payload_bytes: int = Field(1_000_000, ge=1, description="A larger payload is a parse error.")
+    payload_depth: int = Field(64, ge=1, le=500, description="A payload nested more deeply is a parse error.")
+    payload_keys: int = Field(5_000, ge=1, description="A payload with more keys (outside arrays) is a parse error.")
+    duplicate_keys: str = Field(
+        "last_wins", pattern="^(last_wins|error)$", description="A key twice in one object: `last_wins` or `error`."
+    )
+    table_columns: int = Field(1_000, ge=1, description="Beyond this many payload columns, values are rescued.")
+    new_columns: int = Field(200, ge=0, description="Beyond this many new columns in a batch, values are rescued.")
+    removed_after_batches: int = Field(10, ge=1, description="A path unseen for this many batches is drift REMOVED.")
+    tries: int = Field(5, ge=1, description="A layer that failed this often is parked until it is retried.")
+    backoff_s: int = Field(60, ge=0, description="Seconds before a failed layer is tried again; doubles each time.")
+    lease_s: int = Field(300, ge=3, description="Seconds after which the lease of a dead worker ends.")
+    pii_key_id: str = Field("local-1", description="Name of the key in use, recorded with what it sealed.")
+
+    @classmethod
+    def settings_customise_sources(
+        cls, settings_cls: type[BaseSettings], **sources: PydanticBaseSettingsSource
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        return sources["env_settings"], sources["init_settings"]
+
+
+def load_settings(home: Path | None) -> Settings:
+    """The settings of a home; unknown keys and bad values are one-line errors that say what to do."""
+    values = _file_values(home / FILE) if home and (home / FILE).exists() else {}
+    known = Settings.model_fields
+    for name, place in [*((key, FILE) for key in values), *_variables()]:
+        if name not in known:
+            close = difflib.get_close_matches(name, known, n=1)
+            hint = f"; did you mean {close[0]!r}?" if close else ""
+            raise UsageError(f"unknown setting {name!r} in {place}{hint}")
+    try:
+        return Settings(**values)
+    except ValidationError as invalid:
+        problem = invalid.errors()[0]
+        raise UsageError(f"setting {'.'.join(str(part) for part in problem['loc'])}: {problem['msg']}") from None
+
+
+def _file_values(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text())
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as broken:
+        raise UsageError(f"{path.name} is no TOML: {broken}") from None
+
+
+def _variables() -> list[tuple[str, str]]:
+    prefix = "LEANOPS_"
+    names = [name for name in os.environ if name.startswith(prefix) and name not in OUTSIDE]
+    return [
+        (name.removeprefix(prefix).lower(), "the environment")
+        for name in names
+        if not name.startswith("LEANOPS_CRASH_")
+    ]

@@ -1,0 +1,141 @@
+"""RAW cells become Standardized rows: keys and versions, both dedups in one shuffle, columns by path."""
+
+from collections.abc import Mapping, Sequence
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+
+from leanops.transforms.casts import timestamp
+
+INSERTED, UPDATED, DUPLICATE, SUPERSEDED = "inserted", "updated", "duplicate", "superseded"
+VERSION = ("last_updated_ts", "publish_time", "message_id")
+_PERIOD = r"^(?:19[7-9][0-9]|20[0-9]{2}|2100)-(?:0[1-9]|1[0-2])$"
+
+
+def keyed(cells: DataFrame) -> DataFrame:
+    """Cells with record_key, period_reference, last_updated_ts and a row number of their own."""
+    version = timestamp(F.col("version_text"))
+    usable = version.isNotNull() & (version <= F.col("publish_time") + F.expr("INTERVAL 24 HOURS"))
+    return cells.select(
+        F.monotonically_increasing_id().alias("row"),
+        "*",
+        F.coalesce(F.concat(F.lit("key:"), "idempotency_key"), F.concat(F.lit("message:"), "message_id")).alias(
+            "record_key"
+        ),
+        F.when(F.col("period_text").rlike(_PERIOD), F.col("period_text"))
+        .otherwise(F.date_format("publish_time", "yyyy-MM"))
+        .alias("period_reference"),
+        F.when(usable, version).otherwise(F.col("publish_time")).alias("last_updated_ts"),
+        (F.col("version_text").isNotNull() & ~F.coalesce(usable, F.lit(False))).alias("version_fallback"),
+    ).drop("period_text", "version_text")
+
+
+def verdicts(events: DataFrame, current: DataFrame | None) -> DataFrame:
+    """What becomes of each valid event: (row, record_key, verdict, first_seen_ts, old_period).
+
+    `current` holds the stored rows of these keys; every event is judged against them and its own batch.
+    """
+    arrivals = events.select("row", "record_key", "ingestion_ts", *VERSION, *_as_arrival())
+    rows = arrivals if current is None else arrivals.unionByName(current.select("record_key", *VERSION, *_as_stored()))
+    of_key = Window.partitionBy("record_key")
+    copies = Window.partitionBy("record_key", "message_id").orderBy(
+        F.desc("is_stored"), "ingestion_ts", "publish_time", "last_updated_ts", "row"
+    )
+    newest_first = of_key.orderBy("is_copy", *(F.desc(name) for name in VERSION), "row")
+    judged = (
+        rows.withColumn("is_copy", F.row_number().over(copies) > 1)
+        .withColumn("nth", F.row_number().over(newest_first))
+        .withColumn("has_stored", F.max("is_stored").over(of_key))
+        .withColumn("first_seen_ts", F.min("seen_ts").over(of_key))
+        .withColumn("old_period", F.max("stored_period").over(of_key))
+    )
+    verdict = (
+        F.when(F.col("is_copy"), DUPLICATE)
+        .when(F.col("nth") > 1, SUPERSEDED)
+        .when(F.col("has_stored"), UPDATED)
+        .otherwise(INSERTED)
+    )
+    return judged.where(~F.col("is_stored")).select(
+        "row", "record_key", verdict.alias("verdict"), "first_seen_ts", "old_period"
+    )
+
+
+def _as_arrival() -> list[Column]:
+    return [
+        F.lit(False).alias("is_stored"),
+        F.col("ingestion_ts").alias("seen_ts"),
+        F.lit(None).cast("string").alias("stored_period"),
+    ]
+
+
+def _as_stored() -> list[Column]:
+    return [
+        F.lit(-1).cast("bigint").alias("row"),
+        F.col("first_seen_ts").alias("ingestion_ts"),
+        F.lit(True).alias("is_stored"),
+        F.col("first_seen_ts").alias("seen_ts"),
+        F.col("period_reference").alias("stored_period"),
+    ]
+
+
+def with_refused(events: DataFrame, refused: Sequence[str], positions: Mapping[str, str]) -> DataFrame:
+    """Events with the paths the contract refuses in `refused`, NULL where an event has none of them."""
+    if not refused:
+        return events
+    expected = [F.when(F.col(positions[path]).isNotNull(), F.lit(path)) for path in refused if path in positions]
+    known = F.array(*(F.lit(path) for path in refused))
+    others = F.coalesce(F.array_intersect(F.map_keys("extra"), known), F.array().cast("array<string>"))
+    found = F.concat(F.filter(F.array(*expected).cast("array<string>"), lambda path: path.isNotNull()), others)
+    return events.withColumn("refused", F.when(F.size(found) > 0, F.array_sort(found)))
+
+
+def winners(events: DataFrame, verdicts: DataFrame) -> DataFrame:
+    """The events that change the table, each with its key's first_seen_ts."""
+    chosen = verdicts.where(F.col("verdict").isin(INSERTED, UPDATED)).select("row", "first_seen_ts")
+    return events.join(F.broadcast(chosen), "row", "inner")
+
+
+def table_rows(
+    events: DataFrame,
+    *,
+    topic: str,
+    columns: Mapping[str, str],
+    positions: Mapping[str, str],
+    batch_seq: int,
+    batch_id: str,
+) -> DataFrame:
+    """Rows in the table's own columns: `columns` names each path, `positions` says which cell column holds it."""
+    system = [
+        "record_key",
+        "idempotency_key",
+        "message_id",
+        F.lit(topic).alias("topic_name"),
+        "period_reference",
+        "publish_time",
+        "ingestion_ts",
+        "last_updated_ts",
+        "first_seen_ts",
+        _rescued([path for path in positions if path not in columns], columns, positions).alias("_rescued"),
+        F.lit(batch_seq).cast("bigint").alias("_batch_seq"),
+        F.lit(batch_id).alias("_batch_id"),
+    ]
+    payload = [_cell(path, positions).alias(name) for path, name in columns.items()]
+    return events.select(*system, *payload)
+
+
+def _cell(path: str, positions: Mapping[str, str]) -> Column:
+    if path in positions:
+        return F.col(positions[path])
+    return F.col("extra").getItem(path)
+
+
+def _rescued(without_column: Sequence[str], columns: Mapping[str, str], positions: Mapping[str, str]) -> Column:
+    """Cells that got no column, as JSON of path → text; NULL when there are none."""
+    known = F.array(*(F.lit(path) for path in columns)) if columns else F.array().cast("array<string>")
+    unnamed = F.map_filter("extra", lambda path, _: ~F.array_contains(known, path))
+    pairs = [F.struct(F.lit(path).alias("key"), F.col(positions[path]).alias("value")) for path in without_column]
+    if pairs:
+        present = F.filter(F.array(*pairs), lambda pair: pair["value"].isNotNull())
+        extra = F.coalesce(unnamed, F.create_map().cast("map<string,string>"))
+        unnamed = F.map_concat(extra, F.map_from_entries(present))
+    return F.when(F.size(unnamed) > 0, F.to_json(unnamed))

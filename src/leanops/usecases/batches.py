@@ -1,0 +1,90 @@
+"""Batches in the state store: written down before they start, closed after their run record is written."""
+
+from leanops.domain.batches import Batch, from_text, pipeline_id, to_text
+from leanops.domain.errors import StateConflictError
+from leanops.domain.snapshots import Watermark
+from leanops.ports.state import ATTEMPTS, BATCHES, CHECKPOINTS, Row, StateTable
+from leanops.usecases.leases import Lease
+from leanops.usecases.platform import Platform
+
+
+def open_batch(platform: Platform, topic: str, layer: str) -> Batch | None:
+    """The batch that was begun and not closed, if there is one."""
+    stored = platform.state.get(BATCHES, (pipeline_id(topic, layer),))
+    return from_text(str(stored.row["intent"])) if stored else None
+
+
+def begin(platform: Platform, batch: Batch, lease: Lease) -> None:
+    """Write down a batch before any of its work."""
+    platform.step("before intent")
+    pipeline = pipeline_id(batch.topic, batch.layer)
+    row: Row = {
+        "pipeline_id": pipeline,
+        "batch_id": batch.batch_id,
+        "intent": to_text(batch),
+        "generation": lease.generation,
+        "updated_at": platform.now_ms(),
+    }
+    _write(platform, BATCHES, row, lease.generation)
+    platform.step("after intent")
+
+
+def close(platform: Platform, batch: Batch) -> None:
+    """Forget a batch whose result is committed and recorded."""
+    key = (pipeline_id(batch.topic, batch.layer),)
+    stored = platform.state.get(BATCHES, key)
+    if stored and stored.row["batch_id"] == batch.batch_id:
+        platform.step("before close")
+        platform.state.delete(BATCHES, key, expected=stored.revision)
+        platform.step("after close")
+
+
+def set_checkpoint(platform: Platform, topic: str, layer: str, mark: Watermark, lease: Lease) -> None:
+    """Copy a table's watermark to the state store; only the table's own is the truth."""
+    row: Row = {
+        "pipeline_id": pipeline_id(topic, layer),
+        "checkpoint_type": "watermark",
+        "snapshot_id": mark.snapshot_id,
+        "batch_seq": mark.batch_seq,
+        "records_processed": mark.totals.read,
+        "generation": lease.generation,
+        "updated_at": platform.now_ms(),
+    }
+    stored = platform.state.get(CHECKPOINTS, (pipeline_id(topic, layer), "watermark"))
+    if stored and stored.row["snapshot_id"] == mark.snapshot_id:
+        return
+    platform.step("before checkpoint")
+    _write(platform, CHECKPOINTS, row, lease.generation)
+    platform.step("after checkpoint")
+
+
+def _write(platform: Platform, table: StateTable, row: Row, generation: int) -> None:
+    """Put a row unless a later generation of the lease wrote it."""
+    key = table.key_of(row)
+    stored = platform.state.get(table, key)
+    if stored and int(stored.row["generation"] or 0) > generation:
+        raise StateConflictError(table.name, key)
+    platform.state.put(table, row, expected=stored.revision if stored else None)
+
+
+def record_failure(platform: Platform, topic: str, layer: str, reason: str, *, park: bool = False) -> None:
+    """Count a failed try; after the last one the layer is parked until someone retries it."""
+    key = (pipeline_id(topic, layer),)
+    stored = platform.state.get(ATTEMPTS, key)
+    tries = 1 + int(stored.row["tries"] or 0) if stored else 1
+    row: Row = {
+        "pipeline_id": key[0],
+        "tries": tries,
+        "parked": park or tries >= platform.rules.tries,
+        "next_try_at": platform.now_ms() + platform.rules.backoff_s * 1000 * 2 ** (tries - 1),
+        "reason": reason,
+        "updated_at": platform.now_ms(),
+    }
+    platform.state.put(ATTEMPTS, row, expected=stored.revision if stored else None)
+
+
+def forget_failures(platform: Platform, topic: str, layer: str) -> None:
+    """Start counting tries anew."""
+    stored = platform.state.get(ATTEMPTS, (pipeline_id(topic, layer),))
+    if stored:
+        platform.state.delete(ATTEMPTS, (pipeline_id(topic, layer),), expected=stored.revision)

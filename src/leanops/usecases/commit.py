@@ -1,0 +1,55 @@
+"""One commit, exactly once: under the lease, found again if its answer is lost, and checked against the counts."""
+
+from leanops.domain.accounting import CuratedCounts, StandardizedCounts
+from leanops.domain.errors import UnbalancedBatchError
+from leanops.domain.snapshots import Snapshot, has_batch, watermark_from
+from leanops.ports.tables import Lake
+from leanops.usecases import curate, standardize
+from leanops.usecases.batches import record_failure, set_checkpoint
+from leanops.usecases.leases import Lease, check
+from leanops.usecases.platform import Platform
+
+Prepared = standardize.Prepared | curate.Prepared
+
+
+def commit(platform: Platform, lake: Lake, prepared: Prepared, lease: Lease) -> Snapshot:
+    """MERGE the batch with its watermark, then copy the watermark to the checkpoint."""
+    batch = prepared.batch
+    check(platform, lease)
+    platform.step("before merge")
+    try:
+        lake.merge(prepared.source_rows, prepared.merge)
+    except Exception:
+        # Whatever was said, the table knows: an error after the commit must not make us write it twice.
+        snapshot = _committed(platform, prepared)
+        if snapshot is None:
+            raise
+    else:
+        snapshot = _committed(platform, prepared)
+    platform.step("after merge")
+    if snapshot is None:
+        raise UnbalancedBatchError(f"{batch.topic}: batch {batch.batch_id} is not in {prepared.table} after its commit")
+    _check_added(platform, prepared, snapshot)
+    mark = watermark_from(snapshot)
+    if mark:
+        set_checkpoint(platform, batch.topic, batch.layer, mark, lease)
+    return snapshot
+
+
+def _committed(platform: Platform, prepared: Prepared) -> Snapshot | None:
+    table = platform.catalog.load(prepared.table)
+    return has_batch(table, prepared.batch.batch_id) if table else None
+
+
+def _check_added(platform: Platform, prepared: Prepared, snapshot: Snapshot) -> None:
+    """The table's own number of added rows must be ours; where it is not, the topic is parked at once."""
+    counts: StandardizedCounts | CuratedCounts = prepared.counts
+    expected = counts.inserted + counts.updated
+    if snapshot.added_records != expected:
+        batch = prepared.batch
+        reason = (
+            f"{prepared.table}: snapshot {snapshot.snapshot_id} added {snapshot.added_records} rows, not {expected}; "
+            f"look at batch {batch.batch_id}, then run: leanops topics retry {batch.topic}"
+        )
+        record_failure(platform, batch.topic, batch.layer, reason, park=True)
+        raise UnbalancedBatchError(reason)

@@ -1,0 +1,253 @@
+"""Standardized → Curated for one topic: prepare and count, then commit exactly once."""
+
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+
+from pyspark import StorageLevel
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from leanops.domain.accounting import CuratedCounts
+from leanops.domain.batches import CURATED, Batch, new_batch_id
+from leanops.domain.errors import SpikeError, UsageError
+from leanops.domain.schema import Schema, iceberg_type
+from leanops.domain.snapshots import TableView, Watermark, counts_of, is_ancestor, valid_watermark
+from leanops.domain.tables import CURATED as CURATED_TABLE
+from leanops.domain.tables import STANDARDIZED_SYSTEM_COLUMNS
+from leanops.ports.tables import Lake, Merge
+from leanops.transforms import curate as rows
+from leanops.transforms import quarantine
+from leanops.usecases.batches import begin, open_batch, set_checkpoint
+from leanops.usecases.leases import Lease
+from leanops.usecases.platform import Platform, secret_key
+
+BROADCAST_KEYS = 500_000
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A batch whose rows are judged, counted and in balance; nothing of it is in the table yet."""
+
+    batch: Batch
+    table: str
+    source_rows: DataFrame
+    errors: DataFrame | None
+    merge: Merge
+    counts: CuratedCounts
+    held: tuple[DataFrame, ...]
+
+    def free(self) -> None:
+        """Give back what the batch holds in memory and on disk."""
+        for frame in self.held:
+            frame.unpersist()
+
+
+def prepare(
+    platform: Platform, lake: Lake, topic: str, schema: Schema, lease: Lease, *, accept_errors: bool = False
+) -> Prepared | None:
+    """Read, judge and balance the next batch; None when there is nothing new."""
+    source = platform.catalog.load(platform.rules.databases.standardized_table(topic))
+    newest = valid_watermark(source) if source else None
+    if source is None or newest is None or source.head is None:
+        return None
+    target = curated_table(platform, schema)
+    mark = valid_watermark(target)
+    if mark:
+        set_checkpoint(platform, topic, CURATED, mark, lease)
+    batch = _next_batch(platform, topic, schema, source, newest, target, mark, lease)
+    if batch is None:
+        return None
+    used = schema if schema.version == batch.schema_version else platform.schemas.version(topic, batch.schema_version)
+    return _Work(platform, lake, batch, used or schema, source, target).prepared(accept_errors)
+
+
+def curated_table(platform: Platform, schema: Schema) -> TableView:
+    """The Curated table with every column of the schema; nothing is ever dropped."""
+    name = platform.rules.databases.curated_table(schema.table_name)
+    payload = {column.name: iceberg_type(column.type) for column in schema.payload_columns}
+    comments = {column.name: column.path or "" for column in schema.payload_columns}
+    definition = replace(CURATED_TABLE, columns={**CURATED_TABLE.columns, **payload}, comments=comments)
+    table = platform.catalog.create(name, definition)
+    for column, kind in payload.items():
+        if table.columns.get(column, kind).replace(" ", "") != kind:
+            raise UsageError(
+                f"{name}.{column} is {table.columns[column]} and the schema says {kind}; a type cannot change in place: "
+                "give the column a new name"
+            )
+    missing = {column: (kind, comments[column]) for column, kind in payload.items() if column not in table.columns}
+    return platform.catalog.add_columns(name, missing) if missing else table
+
+
+def _next_batch(
+    platform: Platform,
+    topic: str,
+    schema: Schema,
+    source: TableView,
+    newest: Watermark,
+    target: TableView,
+    mark: Watermark | None,
+    lease: Lease,
+) -> Batch | None:
+    """The batch that was begun and not committed, else a new one from what Standardized gained."""
+    is_continuous = mark is None or is_ancestor(source, mark.source_snapshot)
+    start = mark.source_to if mark and is_continuous and mark.source_uuid == source.uuid else 0
+    begun = open_batch(platform, topic, CURATED)
+    if (
+        begun
+        and begun.source_uuid == source.uuid
+        and begun.source_from == start
+        and is_ancestor(source, begun.source_snapshot)
+    ):
+        return begun
+    if newest.batch_seq <= start or source.head is None:
+        return None
+    batch = Batch(
+        batch_id=new_batch_id(platform.clock()),
+        topic=topic,
+        layer=CURATED,
+        source_uuid=source.uuid,
+        source_from=start,
+        source_to=newest.batch_seq,
+        source_snapshot=source.head,
+        rows=newest.counts["inserted"] + newest.counts["updated"],
+        batch_seq=target.last_sequence_number + 1,
+        batch_time_ms=platform.now_ms(),
+        schema_version=schema.version,
+        starts_base=start == 0,
+    )
+    begin(platform, batch, lease)
+    return batch
+
+
+class _Work:
+    """The work on one batch; each step names what the next one needs."""
+
+    def __init__(
+        self, platform: Platform, lake: Lake, batch: Batch, schema: Schema, source: TableView, target: TableView
+    ) -> None:
+        self.platform, self.lake, self.batch, self.schema = platform, lake, batch, schema
+        self.source, self.target = source, target
+
+    def prepared(self, accept_errors: bool) -> Prepared:
+        batch = self.batch
+        self._check_columns()
+        changed = self._changed()
+        sources = rows.sources_of(self.schema, self.source.paths, self.source.columns)
+        judged = rows.judged(changed, sources)
+        verdicts = rows.verdicts(judged, self._current(changed), self.schema.policies.lookback_months)
+        verdicts = verdicts.persist(StorageLevel.MEMORY_AND_DISK)
+        counts, merge_on = self._tally(verdicts, read=changed.select("record_key").count())
+        counts.check()
+        if not accept_errors:
+            self._check_spike(counts)
+        wins = verdicts.where(F.col("verdict").isin(rows.INSERTED, rows.UPDATED))
+        return Prepared(
+            batch=batch,
+            table=self.target.name,
+            source_rows=rows.table_rows(
+                wins, self.schema, batch_seq=batch.batch_seq, batch_id=batch.batch_id, secret=self._secret()
+            ),
+            errors=self._errors(verdicts) if counts.errors else None,
+            merge=replace(merge_on, summary=self._summary(counts)),
+            counts=counts,
+            held=(verdicts,),
+        )
+
+    def _check_columns(self) -> None:
+        known = set(self.source.columns) - set(STANDARDIZED_SYSTEM_COLUMNS)
+        missing = [
+            column.name for column in self.schema.payload_columns if not column.path and column.name not in known
+        ]
+        if missing:
+            raise UsageError(
+                f"{self.batch.topic}: the schema names {', '.join(missing)} without a path, and Standardized has no such "
+                "column; give it a path and deploy the schema again"
+            )
+
+    def _changed(self) -> DataFrame:
+        """What Standardized gained: rows by their batch number, at one fixed snapshot."""
+        table = self.lake.at(self.source.name, self.batch.source_snapshot)
+        seq = F.col("_batch_seq")
+        return table.where((seq > F.lit(self.batch.source_from)) & (seq <= F.lit(self.batch.source_to)))
+
+    def _current(self, changed: DataFrame) -> DataFrame | None:
+        """The stored rows of the batch's keys: one key-only read of the whole table."""
+        if self.target.head is None:
+            return None
+        stored = self.lake.at(self.target.name, self.target.head)
+        keys = changed.select("idempotency_key")
+        few = F.broadcast(keys) if self.batch.rows <= BROADCAST_KEYS else keys
+        wanted = ("idempotency_key", "period_reference", *rows.VERSION)
+        return stored.select(*wanted).join(few, "idempotency_key", "left_semi")
+
+    def _tally(self, verdicts: DataFrame, read: int) -> tuple[CuratedCounts, Merge]:
+        lacks_cde = F.exists("failures", lambda failure: failure["rule"] == "cde_missing")
+        groups = (
+            verdicts.groupBy("verdict", "old_period")
+            .agg(
+                F.count(F.lit(1)).alias("rows"),
+                F.count_if("is_behind").alias("behind"),
+                F.count_if("crosses").alias("cross_period"),
+                F.count_if("is_late").alias("late_corrections"),
+                F.count_if(lacks_cde).alias("cde_missing"),
+            )
+            .collect()
+        )
+
+        def of(verdict: str) -> int:
+            return sum(group["rows"] for group in groups if group["verdict"] == verdict)
+
+        extra = {
+            name: sum(group[name] for group in groups)
+            for name in ("behind", "cross_period", "late_corrections", "cde_missing")
+        }
+        counts = CuratedCounts(
+            read=read,
+            inserted=of(rows.INSERTED),
+            updated=of(rows.UPDATED),
+            unchanged=of(rows.UNCHANGED),
+            errors=of(rows.ERROR),
+            **extra,
+        )
+        limit = self.platform.rules.found_keys
+        is_updated = verdicts.where(F.col("verdict") == rows.UPDATED).select("idempotency_key")
+        found = [row.idempotency_key for row in is_updated.collect()] if 0 < counts.updated <= limit else []
+        periods = sorted({group["old_period"] for group in groups if group["verdict"] == rows.UPDATED})
+        beyond = periods if counts.updated > limit else None
+        return counts, Merge(self.target.name, "idempotency_key", self.batch.batch_id, found, beyond, {})
+
+    def _check_spike(self, counts: CuratedCounts) -> None:
+        allowed = self.schema.policies.cde_error_rate_fail
+        if allowed is not None and counts.read and counts.cde_missing / counts.read > allowed:
+            raise SpikeError(
+                f"{self.batch.topic}: {counts.cde_missing} of {counts.read} rows lack a critical value, more than "
+                f"{allowed:.0%}; look at them, then run: leanops cycle --topic {self.batch.topic} --accept-errors"
+            )
+
+    def _secret(self) -> bytes | None:
+        seals = any(column.pii == "hmac" for column in self.schema.payload_columns)
+        return secret_key(self.platform, self.batch.topic) if seals else None
+
+    def _summary(self, counts: CuratedCounts) -> dict[str, str]:
+        mark = Watermark(
+            batch_id=self.batch.batch_id,
+            batch_seq=self.batch.batch_seq,
+            source_uuid=self.batch.source_uuid,
+            source_from=self.batch.source_from,
+            source_to=self.batch.source_to,
+            source_snapshot=self.batch.source_snapshot,
+            counts=counts_of(counts),
+        )
+        sealed_with = {"leanops.pii-key-id": self.platform.secret.key_id} if self.platform.secret else {}
+        return {**mark.summary(), **sealed_with}
+
+    def _errors(self, verdicts: DataFrame) -> DataFrame:
+        return quarantine.error_rows(
+            verdicts.where(F.col("failures").isNotNull()),
+            layer=CURATED,
+            topic=self.batch.topic,
+            raw_table=self.platform.rules.databases.raw_table(self.batch.topic),
+            batch_id=self.batch.batch_id,
+            schema_version=self.batch.schema_version,
+            detected=datetime.fromtimestamp(self.batch.batch_time_ms / 1000, UTC),
+        )

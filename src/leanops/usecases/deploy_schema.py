@@ -1,0 +1,64 @@
+"""A schema goes live: validated, given its version, activated, recorded."""
+
+import json
+from hashlib import sha256
+
+from leanops.domain.errors import InvalidSchemaError
+from leanops.domain.schema import Schema, schema_from_json
+from leanops.domain.tables import OPS
+from leanops.usecases.platform import Platform, secret_key
+from leanops.usecases.topics import enable_topic, find_topic
+
+
+def deploy_schema(platform: Platform, topic: str, text: str, source: str, actor: str) -> tuple[Schema, bool]:
+    """Activate the schema in `text`; the schema, and whether it is new. The same content twice changes nothing."""
+    find_topic(platform, topic)
+    schema = schema_from_json(text, source)
+    _check_table(platform, topic, schema, source)
+    _check_secret(platform, topic, schema)
+    active = platform.schemas.active(topic)
+    if active and _fingerprint(active) == _fingerprint(schema):
+        enable_topic(platform, topic, active.version)
+        return active, False
+    version = max(schema.version, active.version + 1) if active else schema.version
+    numbered = schema.model_copy(update={"version": version})
+    content = json.dumps({**json.loads(text), "version": version}, indent=2, ensure_ascii=False) + "\n"
+    platform.schemas.activate(topic, numbered, content)
+    _record(platform, topic, numbered, content, actor)
+    enable_topic(platform, topic, version)
+    return numbered, True
+
+
+def _check_table(platform: Platform, topic: str, schema: Schema, source: str) -> None:
+    for other, table in platform.schemas.topics().items():
+        if other != topic and table == schema.table_name:
+            raise InvalidSchemaError(source, [f"/table_name: {table!r} belongs to topic {other!r}; choose another"])
+    active = platform.schemas.active(topic)
+    if active and active.table_name != schema.table_name:
+        raise InvalidSchemaError(source, [f"/table_name: is {active.table_name!r} today and cannot be renamed"])
+
+
+def _check_secret(platform: Platform, topic: str, schema: Schema) -> None:
+    if schema.keys.pii or any(column.pii == "hmac" for column in schema.payload_columns):
+        secret_key(platform, topic)
+
+
+def _fingerprint(schema: Schema) -> str:
+    """What makes two schemas the same, whatever their version number."""
+    content = schema.model_dump_json(exclude={"version"})
+    return sha256(content.encode()).hexdigest()[:16]
+
+
+def _record(platform: Platform, topic: str, schema: Schema, content: str, actor: str) -> None:
+    versions = platform.rules.databases.ops_table("schema_versions")
+    platform.catalog.create(versions, OPS["schema_versions"])
+    row = {
+        "topic_name": topic,
+        "version": schema.version,
+        "fingerprint": _fingerprint(schema),
+        "classification": "first" if schema.version == 1 else "unclassified",
+        "actor": actor,
+        "activated_ts": platform.clock(),
+        "schema": content,
+    }
+    platform.catalog.append(versions, [row])

@@ -1,0 +1,110 @@
+"""Leases: one worker per topic, with a generation that fences off whoever had it before."""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from leanops.domain.errors import LeaseHeldError, LeaseLostError, RetryableError, StateConflictError
+from leanops.ports.state import LOCKS, Row
+from leanops.usecases.platform import Platform
+
+
+@dataclass(frozen=True)
+class Lease:
+    """Proof of the right to work on a resource, until it expires or is taken over."""
+
+    resource: str
+    owner: str
+    generation: int
+
+
+def acquire(platform: Platform, resource: str) -> Lease:
+    """Take a free or expired lease; raises LeaseHeldError where another worker has it."""
+    stored = platform.state.get(LOCKS, (resource,))
+    now = platform.now_ms()
+    if stored and int(stored.row["lease_until"] or 0) > now:
+        raise LeaseHeldError(resource, str(stored.row["owner"]))
+    generation = 1 + int(stored.row["generation"] or 0) if stored else 1
+    lease = Lease(resource, platform.owner, generation)
+    try:
+        platform.state.put(LOCKS, _row(lease, _until(platform)), expected=stored.revision if stored else None)
+    except StateConflictError:
+        raise LeaseHeldError(resource, "another worker") from None
+    return lease
+
+
+def check(platform: Platform, lease: Lease) -> None:
+    """Raise LeaseLostError unless the lease is still ours and has not expired."""
+    stored = platform.state.get(LOCKS, (lease.resource,))
+    is_ours = stored is not None and stored.row["generation"] == lease.generation
+    if not (stored and is_ours and int(stored.row["lease_until"] or 0) > platform.now_ms()):
+        raise LeaseLostError(lease.resource, lease.generation)
+
+
+def renew(platform: Platform, lease: Lease) -> None:
+    """Extend the lease; raises LeaseLostError where it was taken over."""
+    _write(platform, lease, _until(platform))
+
+
+def release(platform: Platform, lease: Lease) -> None:
+    """Give the lease back; the generation stays, so that it can only rise."""
+    _write(platform, lease, 0)
+
+
+def _write(platform: Platform, lease: Lease, until: int) -> None:
+    stored = platform.state.get(LOCKS, (lease.resource,))
+    if stored is None or stored.row["generation"] != lease.generation:
+        raise LeaseLostError(lease.resource, lease.generation)
+    try:
+        platform.state.put(LOCKS, _row(lease, until), expected=stored.revision)
+    except StateConflictError:
+        raise LeaseLostError(lease.resource, lease.generation) from None
+
+
+def _row(lease: Lease, until: int) -> Row:
+    return {
+        "resource": lease.resource,
+        "owner": lease.owner,
+        "generation": lease.generation,
+        "lease_until": until,
+    }
+
+
+def _until(platform: Platform) -> int:
+    return platform.now_ms() + platform.rules.lease_s * 1000
+
+
+@contextmanager
+def held(platform: Platform, resource: str) -> Iterator[Lease]:
+    """Work under a lease that is kept alive meanwhile; a killed process leaves it to expire."""
+    lease = acquire(platform, resource)
+    done = threading.Event()
+    heart = threading.Thread(target=_beat, args=(platform, lease, done), name=f"lease-{resource}", daemon=True)
+    heart.start()
+    try:
+        yield lease
+    except (Exception, KeyboardInterrupt):
+        _let_go(platform, lease)
+        raise
+    else:
+        _let_go(platform, lease)
+    finally:
+        done.set()
+
+
+def _beat(platform: Platform, lease: Lease, done: threading.Event) -> None:
+    while not done.wait(platform.rules.lease_s / 3):
+        try:
+            renew(platform, lease)
+        except LeaseLostError:
+            return
+        except RetryableError:
+            continue  # the store may be back before the lease ends
+
+
+def _let_go(platform: Platform, lease: Lease) -> None:
+    try:
+        release(platform, lease)
+    except RetryableError:
+        pass  # taken over, or the store is away: either way it ends by itself

@@ -1,0 +1,67 @@
+"""What every use case works with: ports and settings, put together by a runtime."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from leanops.domain.batches import ColumnLimits
+from leanops.domain.errors import UsageError
+from leanops.domain.flatten import Limits
+from leanops.domain.topics import Databases
+from leanops.ports.clock import Clock, millis
+from leanops.ports.schemas import Schemas
+from leanops.ports.state import StateStore
+from leanops.ports.tables import Catalog, Lake
+
+
+def no_step(_name: str) -> None:
+    """The steps of a batch are only watched by tests."""
+
+
+@dataclass(frozen=True)
+class Rules:
+    """Settings that change what a cycle does."""
+
+    databases: Databases = field(default_factory=Databases)
+    limits: Limits = field(default_factory=Limits)
+    column_limits: ColumnLimits = field(default_factory=ColumnLimits)
+    removed_after_batches: int = 10
+    tries: int = 5
+    backoff_s: int = 60
+    lease_s: int = 300
+    found_keys: int = 2_000
+    explore: bool = False
+    workers: int = 4
+
+
+@dataclass(frozen=True)
+class Secret:
+    """The key of HMACs, and its name; the key itself is never written anywhere."""
+
+    key: bytes
+    key_id: str
+
+
+@dataclass(frozen=True)
+class Platform:
+    """Ports and settings; `lake` starts Spark when it is first called, and gives each thread its own."""
+
+    catalog: Catalog
+    lake: Callable[[], Lake]
+    state: StateStore
+    schemas: Schemas
+    clock: Clock
+    owner: str
+    rules: Rules = field(default_factory=Rules)
+    secret: Secret | None = None
+    step: Callable[[str], None] = no_step
+    """Called before and after every durable step; tests stop the work here as a kill would."""
+
+    def now_ms(self) -> int:
+        return millis(self.clock())
+
+
+def secret_key(platform: Platform, topic: str) -> bytes:
+    """The key of HMACs; raises where a schema asks for it and none is set."""
+    if platform.secret is None:
+        raise UsageError(f"topic {topic!r} seals PII with an HMAC and no key is set; set LEANOPS_PII_KEY")
+    return platform.secret.key

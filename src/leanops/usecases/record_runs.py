@@ -1,0 +1,118 @@
+"""What was done, written down: run records and drift, unique by batch and completed after a crash."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from leanops.domain.batches import CURATED, STANDARDIZED, Batch
+from leanops.domain.schema import Schema
+from leanops.domain.snapshots import Snapshot, has_batch, watermark_from
+from leanops.domain.tables import OPS
+from leanops.usecases.batches import close, open_batch, set_checkpoint
+from leanops.usecases.drift import drift_rows, mark_logged
+from leanops.usecases.leases import Lease
+from leanops.usecases.platform import Platform
+
+
+@dataclass(frozen=True)
+class LayerResult:
+    """One committed batch."""
+
+    batch: Batch
+    counts: Mapping[str, int]
+    snapshot: Snapshot
+    seconds: float | None
+
+    def as_json(self) -> dict[str, Any]:
+        """The form `cycle --json` prints for a layer."""
+        return {
+            **self.counts,
+            "batch_id": self.batch.batch_id,
+            "source_snapshot": self.batch.source_snapshot,
+            "target_snapshot": self.snapshot.snapshot_id,
+            "seconds": None if self.seconds is None else round(self.seconds, 3),
+        }
+
+
+def record(platform: Platform, cycle_id: str, topics: Mapping[str, Mapping[str, LayerResult]]) -> None:
+    """Drift and run records of many topics in one append each; then their batches are closed."""
+    done = [(topic, layer) for topic, layers in topics.items() for layer in layers.values()]
+    if not done:
+        return
+    _record_drift(platform, [topic for topic, layers in topics.items() if STANDARDIZED in layers])
+    history = platform.rules.databases.ops_table("job_run_history")
+    platform.catalog.create(history, OPS["job_run_history"])
+    platform.step("before run record")
+    platform.catalog.append(history, [_row(cycle_id, topic, result) for topic, result in done])
+    platform.step("after run record")
+    for _, result in done:
+        close(platform, result.batch)
+
+
+def _record_drift(platform: Platform, topics: list[str]) -> None:
+    found: list[dict[str, Any]] = []
+    columns: dict[str, Mapping[str, str]] = {}
+    for topic in topics:
+        table = platform.catalog.load(platform.rules.databases.standardized_table(topic))
+        columns[topic] = table.paths if table else {}
+        found += drift_rows(platform, topic, columns[topic], platform.clock())
+    if not found:
+        return
+    log = platform.rules.databases.ops_table("drift_log")
+    platform.catalog.create(log, OPS["drift_log"])
+    platform.step("before drift")
+    platform.catalog.append(log, found)
+    platform.step("after drift")
+    for topic in {row["topic_name"] for row in found}:
+        mark_logged(platform, topic, list(columns[topic]))
+
+
+def complete_begun(platform: Platform, cycle_id: str, topic: str, schema: Schema | None, lease: Lease) -> None:
+    """Finish what a crash left behind a commit: the checkpoint, the run record, and the open batch."""
+    databases = platform.rules.databases
+    tables = {STANDARDIZED: databases.standardized_table(topic)}
+    if schema:
+        tables[CURATED] = databases.curated_table(schema.table_name)
+    for layer, name in tables.items():
+        batch = open_batch(platform, topic, layer)
+        table = platform.catalog.load(name) if batch else None
+        snapshot = has_batch(table, batch.batch_id) if batch and table else None
+        if batch is None or snapshot is None:
+            continue
+        mark = watermark_from(snapshot)
+        assert mark is not None
+        set_checkpoint(platform, topic, layer, mark, lease)
+        if _is_recorded(platform, batch):
+            close(platform, batch)
+        else:
+            record(platform, cycle_id, {topic: {layer: LayerResult(batch, mark.counts, snapshot, None)}})
+
+
+def _is_recorded(platform: Platform, batch: Batch) -> bool:
+    history = platform.rules.databases.ops_table("job_run_history")
+    return bool(platform.catalog.select(history, ["batch_id"], f"batch_id = '{batch.batch_id}'"))
+
+
+def _row(cycle_id: str, topic: str, result: LayerResult) -> dict[str, Any]:
+    batch, summary = result.batch, result.snapshot.summary
+    counts = {"rows_read" if name == "read" else name: value for name, value in result.counts.items()}
+    known = OPS["job_run_history"].columns
+    return {
+        **{name: value for name, value in counts.items() if name in known},
+        "run_id": f"{batch.batch_id}/{batch.layer}",
+        "cycle_id": cycle_id,
+        "topic_name": topic,
+        "layer": batch.layer,
+        "outcome": "gap" if batch.is_gap else "done",
+        "batch_id": batch.batch_id,
+        "source_from": batch.source_from,
+        "source_to": batch.source_to,
+        "source_snapshot_id": batch.source_snapshot,
+        "target_snapshot_id": result.snapshot.snapshot_id,
+        "bytes": int(summary.get("added-files-size", 0)),
+        "files": int(summary.get("added-data-files", 0)),
+        "started_ts": datetime.fromtimestamp(batch.batch_time_ms / 1000, UTC),
+        "seconds": result.seconds,
+        "error": None,
+    }

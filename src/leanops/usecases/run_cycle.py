@@ -1,0 +1,222 @@
+"""A cycle: every topic standardized, then curated; errors and records of a bin written in few commits."""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, field
+from functools import reduce
+from typing import TypeVar
+
+from pyspark.sql import DataFrame
+
+from leanops.domain.batches import CURATED, STANDARDIZED, Batch
+from leanops.domain.errors import LeanOpsError, LeaseHeldError
+from leanops.domain.planning import Outcome, packed
+from leanops.domain.snapshots import Snapshot
+from leanops.domain.tables import ERRORS
+from leanops.usecases import curate, standardize
+from leanops.usecases.batches import forget_failures, record_failure
+from leanops.usecases.commit import Prepared, commit
+from leanops.usecases.drift import note_kinds
+from leanops.usecases.leases import Lease, held
+from leanops.usecases.plan_cycle import TopicPlan, plan_cycle
+from leanops.usecases.platform import Platform
+from leanops.usecases.record_runs import LayerResult, complete_begun, record
+
+Item = TypeVar("Item")
+Progress = Callable[[str, str], None]
+
+
+@dataclass
+class TopicResult:
+    """How a topic's cycle ended."""
+
+    topic: str
+    outcome: Outcome
+    reason: str | None = None
+    layers: dict[str, LayerResult] = field(default_factory=dict)
+
+    def as_json(self) -> dict[str, object]:
+        """The form `cycle --json` prints."""
+        layers = {name: layer.as_json() for name, layer in self.layers.items()}
+        return {"topic": self.topic, "outcome": self.outcome.value, "reason": self.reason, **layers}
+
+
+@dataclass
+class _Job:
+    """One topic on its way through a bin."""
+
+    plan: TopicPlan
+    lease: Lease
+    result: TopicResult
+    prepared: Prepared | None = None
+    started: float = 0.0
+
+    @property
+    def failed(self) -> bool:
+        return self.result.outcome == Outcome.FAILED
+
+
+def run_cycle(
+    platform: Platform,
+    topics: Sequence[str] | None = None,
+    *,
+    force: bool = False,
+    accept_errors: bool = False,
+    progress: Progress = lambda _topic, _step: None,
+) -> list[TopicResult]:
+    """One pass over all topics (or those named); each ends with one outcome, and none stops another."""
+    plans = {plan.topic: plan for plan in plan_cycle(platform, topics, force=force)}
+    results = {
+        topic: TopicResult(topic, plan.outcome, plan.reason)
+        for topic, plan in plans.items()
+        if plan.outcome is not None
+    }
+    cycle = _Cycle(platform, progress, accept_errors)
+    for members in packed((plan.topic, plan.rows) for plan in plans.values() if plan.outcome is None):
+        results.update(cycle.run_bin([plans[topic] for topic in members]))
+    return [results[topic] for topic in plans]
+
+
+class _Cycle:
+    """What the bins of one cycle share."""
+
+    def __init__(self, platform: Platform, progress: Progress, accept_errors: bool) -> None:
+        self.platform, self.progress, self.accept_errors = platform, progress, accept_errors
+        self.cycle_id = f"cycle-{platform.clock():%Y%m%dT%H%M%S}"
+
+    def run_bin(self, plans: Sequence[TopicPlan]) -> dict[str, TopicResult]:
+        """The topics of a bin under their leases, both layers, then their records."""
+        results: dict[str, TopicResult] = {}
+        with ExitStack() as leases:
+            jobs = []
+            for plan in plans:
+                try:
+                    lease = leases.enter_context(held(self.platform, f"topic/{plan.topic}"))
+                except LeaseHeldError as taken:
+                    results[plan.topic] = TopicResult(plan.topic, Outcome.LOCKED, str(taken))
+                    continue
+                jobs.append(_Job(plan, lease, TopicResult(plan.topic, Outcome.NO_NEW_DATA)))
+            self._each(jobs, self._complete_begun)
+            self._run_layer(STANDARDIZED, [job for job in jobs if job.plan.standardize])
+            self._run_layer(CURATED, [job for job in jobs if job.plan.curate])
+            for job in jobs:
+                results[job.plan.topic] = job.result
+            record(self.platform, self.cycle_id, {job.plan.topic: job.result.layers for job in jobs})
+        return results
+
+    def _complete_begun(self, job: _Job) -> None:
+        complete_begun(self.platform, self.cycle_id, job.plan.topic, job.plan.schema, job.lease)
+
+    def _run_layer(self, layer: str, jobs: Sequence[_Job]) -> None:
+        """Prepare every topic, write all error rows in one append, then commit every topic."""
+        standing = [job for job in jobs if not job.failed]
+        prepare = self._standardize if layer == STANDARDIZED else self._curate
+        self._each(standing, prepare, layer)
+        ready = [job for job in standing if job.prepared is not None and not job.failed]
+        try:
+            self._write_errors(layer, ready)
+            self._each(ready, lambda job: self._commit(job, layer), layer)
+        finally:
+            for job in ready:
+                if job.prepared:
+                    job.prepared.free()
+                job.prepared = None
+
+    def _standardize(self, job: _Job) -> None:
+        job.started = time.monotonic()
+        self.progress(job.plan.topic, "standardize")
+        job.prepared = standardize.prepare(
+            self.platform, self.platform.lake(), job.plan.topic, job.plan.schema, job.lease
+        )
+
+    def _curate(self, job: _Job) -> None:
+        assert job.plan.schema is not None
+        job.started = time.monotonic()
+        self.progress(job.plan.topic, "curate")
+        job.prepared = curate.prepare(
+            self.platform,
+            self.platform.lake(),
+            job.plan.topic,
+            job.plan.schema,
+            job.lease,
+            accept_errors=self.accept_errors,
+        )
+
+    def _write_errors(self, layer: str, jobs: Sequence[_Job]) -> None:
+        """One append for all topics of the bin; a row that is there already is not written again."""
+        found: list[tuple[str, DataFrame]] = [
+            (job.plan.topic, job.prepared.errors) for job in jobs if job.prepared and job.prepared.errors is not None
+        ]
+        if not found:
+            return
+        databases = self.platform.rules.databases
+        name = databases.parse_errors if layer == STANDARDIZED else databases.errors
+        self.platform.catalog.create(name, ERRORS)
+        rows = reduce(DataFrame.unionByName, (errors for _, errors in found))
+        self.platform.step("before errors")
+        self.platform.lake().append_new(rows, name, "error_id", {"topic_name": [topic for topic, _ in found]})
+        self.platform.step("after errors")
+
+    def _commit(self, job: _Job, layer: str) -> None:
+        prepared = job.prepared
+        assert prepared is not None
+        self.progress(job.plan.topic, f"commit {layer}")
+        if isinstance(prepared, standardize.Prepared):
+            note_kinds(self.platform, job.plan.topic, prepared.batch.batch_id, prepared.kinds)
+        snapshot = commit(self.platform, self.platform.lake(), prepared, job.lease)
+        forget_failures(self.platform, job.plan.topic, layer)
+        job.result.layers[layer] = _layer_result(prepared, snapshot, time.monotonic() - job.started)
+        job.result.outcome = _outcome(job.plan, prepared.batch, layer, job.result.outcome)
+        job.prepared = None
+        prepared.free()
+
+    def _each(self, jobs: Sequence[_Job], work: Callable[[_Job], None], layer: str | None = None) -> None:
+        """Do the work for every job, several at a time; a failure is that topic's alone."""
+
+        def guarded(job: _Job) -> None:
+            try:
+                work(job)
+            except Exception as failure:
+                job.result.outcome, job.result.reason = Outcome.FAILED, _reason(failure)
+                self._note_failure(job, layer or STANDARDIZED)
+
+        if len(jobs) == 1:
+            guarded(jobs[0])
+            return
+        with ThreadPoolExecutor(max_workers=self.platform.rules.workers) as pool:
+            list(pool.map(guarded, jobs))
+
+    def _note_failure(self, job: _Job, layer: str) -> None:
+        try:
+            record_failure(self.platform, job.plan.topic, layer, job.result.reason or "")
+        except LeanOpsError:
+            pass  # the state store may be what failed; the outcome says so
+
+
+def _reason(failure: Exception) -> str:
+    """One line. A foreign exception's text may quote data, so only its kind is told."""
+    if isinstance(failure, LeanOpsError):
+        return str(failure)
+    return f"{type(failure).__name__} from the engine; see it with: leanops --debug cycle"
+
+
+def _layer_result(prepared: Prepared, snapshot: Snapshot, seconds: float) -> LayerResult:
+    return LayerResult(prepared.batch, asdict(prepared.counts), snapshot, seconds)
+
+
+def _outcome(plan: TopicPlan, batch: Batch, layer: str, before: Outcome) -> Outcome:
+    if batch.is_gap or before == Outcome.GAP:
+        return Outcome.GAP
+    if layer == CURATED:
+        return Outcome.DONE
+    return Outcome.DONE if plan.schema else Outcome.STANDARDIZED_ONLY
+
+
+def outcomes(results: Sequence[TopicResult]) -> Iterator[tuple[Outcome, int]]:
+    """How many topics ended how, in the order of the list."""
+    for outcome in Outcome:
+        count = sum(result.outcome == outcome for result in results)
+        if count:
+            yield outcome, count

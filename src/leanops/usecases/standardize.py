@@ -1,0 +1,287 @@
+"""RAW → Standardized for one topic: prepare and count, then commit exactly once."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any
+
+from pyspark import StorageLevel
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from leanops.domain.accounting import StandardizedCounts, Totals
+from leanops.domain.batches import STANDARDIZED, Batch, new_batch_id
+from leanops.domain.evolution import ColumnPlan, plan_columns
+from leanops.domain.flatten import Kind, ParseError, flatten
+from leanops.domain.layout import learn
+from leanops.domain.schema import DEFAULT_KEY_PATH, DEFAULT_PERIOD_PATHS, Keys, Schema
+from leanops.domain.snapshots import SourceRange, TableView, Watermark, counts_of, new_range, valid_watermark
+from leanops.domain.tables import STANDARDIZED as STANDARDIZED_TABLE
+from leanops.ports.tables import Lake, Merge
+from leanops.transforms import quarantine
+from leanops.transforms import standardize as rows
+from leanops.transforms.flatten import FlattenPlan, cells, observed_kinds
+from leanops.usecases.batches import begin, open_batch, set_checkpoint
+from leanops.usecases.drift import Memory
+from leanops.usecases.leases import Lease
+from leanops.usecases.platform import Platform, secret_key
+
+SAMPLE = 500
+BROADCAST_KEYS = 500_000
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A batch whose rows are counted and in balance; nothing of it is in the table yet."""
+
+    batch: Batch
+    table: str
+    source_rows: DataFrame
+    errors: DataFrame | None
+    merge: Merge
+    counts: StandardizedCounts
+    kinds: Mapping[str, set[Kind]]
+    held: tuple[DataFrame, ...]
+
+    def free(self) -> None:
+        """Give back what the batch holds in memory and on disk."""
+        for frame in self.held:
+            frame.unpersist()
+
+
+def prepare(platform: Platform, lake: Lake, topic: str, schema: Schema | None, lease: Lease) -> Prepared | None:
+    """Read, flatten, classify and balance the next batch; None when there is nothing new."""
+    databases = platform.rules.databases
+    raw = platform.catalog.load(databases.raw_table(topic))
+    if raw is None or raw.head is None:
+        return None
+    target = platform.catalog.create(databases.standardized_table(topic), STANDARDIZED_TABLE)
+    mark = valid_watermark(target)
+    if mark:
+        set_checkpoint(platform, topic, STANDARDIZED, mark, lease)
+    batch = _next_batch(platform, topic, schema, raw, target, mark, lease)
+    if batch is None:
+        return None
+    used = schema if schema is None or schema.version == batch.schema_version else None
+    used = used or (platform.schemas.version(topic, batch.schema_version) if batch.schema_version else None)
+    return _Work(platform, lake, batch, used, target, mark).prepared()
+
+
+def _next_batch(
+    platform: Platform,
+    topic: str,
+    schema: Schema | None,
+    raw: TableView,
+    target: TableView,
+    mark: Watermark | None,
+    lease: Lease,
+) -> Batch | None:
+    """The batch that was begun and not committed, else a new one."""
+    begun = open_batch(platform, topic, STANDARDIZED)
+    if begun and begun.source_uuid == raw.uuid and begun.source_from == _position(mark, begun):
+        return begun
+    source = new_range(raw, mark)
+    if source is None:
+        return None
+    batch = _new_batch(platform, topic, schema, raw, target, source)
+    begin(platform, batch, lease)
+    return batch
+
+
+def _position(mark: Watermark | None, begun: Batch) -> int | None:
+    """Where a batch that was begun must start to still be the next one."""
+    return None if mark is None or begun.is_gap else mark.source_to
+
+
+def _new_batch(
+    platform: Platform, topic: str, schema: Schema | None, raw: TableView, target: TableView, source: SourceRange
+) -> Batch:
+    now = platform.clock()
+    return Batch(
+        batch_id=new_batch_id(now),
+        topic=topic,
+        layer=STANDARDIZED,
+        source_uuid=raw.uuid,
+        source_from=source.start,
+        source_to=source.end,
+        source_snapshot=source.end,
+        rows=source.rows,
+        batch_seq=target.last_sequence_number + 1,
+        batch_time_ms=platform.now_ms(),
+        schema_version=schema.version if schema else 0,
+        contract=schema.policies.unknown_fields if schema else "evolve",
+        limits=platform.rules.limits,
+        column_limits=platform.rules.column_limits,
+        starts_base=source.start is None,
+        is_gap=source.is_gap,
+    )
+
+
+class _Work:
+    """The work on one batch; each step names what the next one needs."""
+
+    def __init__(
+        self,
+        platform: Platform,
+        lake: Lake,
+        batch: Batch,
+        schema: Schema | None,
+        target: TableView,
+        mark: Watermark | None,
+    ) -> None:
+        self.platform, self.lake, self.batch, self.schema = platform, lake, batch, schema
+        self.target, self.mark = target, mark
+        self.keys = schema.keys if schema else Keys()
+
+    def prepared(self) -> Prepared:
+        batch = self.batch
+        raw = self.lake.appended(
+            self.platform.rules.databases.raw_table(batch.topic), batch.source_from, batch.source_to, batch.rows
+        )
+        plan = self._flatten_plan(raw)
+        read = rows.keyed(cells(raw, plan)).persist(StorageLevel.MEMORY_AND_DISK)
+        kinds, figures = self._figures(read)
+        columns = self._columns(kinds)
+        positions = dict(zip(plan.expected, plan.columns, strict=True))
+        events = rows.with_refused(read.where("rule IS NULL"), columns.refused, positions)
+        valid = events.where("refused IS NULL") if columns.refused else events
+        verdicts = rows.verdicts(valid, self._current(valid)).persist(StorageLevel.MEMORY_AND_DISK)
+        tally, merge_on = self._tally(verdicts)
+        refused = events.where("refused IS NOT NULL").count() if columns.refused else 0
+        if columns.refused:
+            figures = self._figures(valid)[1]
+        counts = StandardizedCounts(
+            read=batch.rows,
+            inserted=tally.get(rows.INSERTED, 0),
+            updated=tally.get(rows.UPDATED, 0),
+            duplicates=tally.get(rows.DUPLICATE, 0),
+            superseded=tally.get(rows.SUPERSEDED, 0),
+            parse_errors=figures["parse_errors"] + refused,
+            version_fallback=figures["version_fallback"],
+            missing_keys=figures["missing_keys"],
+        )
+        counts.check()
+        return Prepared(
+            batch=batch,
+            table=self.target.name,
+            source_rows=rows.table_rows(
+                rows.winners(valid, verdicts),
+                topic=batch.topic,
+                columns=columns.columns,
+                positions=positions,
+                batch_seq=batch.batch_seq,
+                batch_id=batch.batch_id,
+            ),
+            errors=self._errors(read, events if refused else None) if counts.parse_errors else None,
+            merge=replace(merge_on, summary=self._watermark(counts).summary()),
+            counts=counts,
+            kinds=kinds,
+            held=(read, verdicts),
+        )
+
+    def _flatten_plan(self, raw: DataFrame) -> FlattenPlan:
+        known = self._expected_kinds() or self._sampled_kinds(raw)
+        return FlattenPlan(
+            expected=known,
+            limits=self.batch.limits,
+            key_path=self.keys.idempotency_key,
+            period_paths=self.keys.period_paths,
+            version_path=self.keys.version,
+            key_secret=self._key_secret(),
+        )
+
+    def _expected_kinds(self) -> dict[str, Kind]:
+        """What earlier batches had; a path first seen in this batch still gets its cells, only more slowly."""
+        memory = Memory.load(self.platform, self.batch.topic).before(self.batch.batch_id)
+        return {path: seen.kinds[-1] for path, seen in sorted(memory.items()) if path in self.target.paths}
+
+    def _sampled_kinds(self, raw: DataFrame) -> dict[str, Kind]:
+        found = []
+        for row in raw.select("json_payload").limit(SAMPLE).collect():
+            try:
+                found.append(flatten(row.json_payload or "", self.batch.limits))
+            except ParseError:
+                continue
+        return dict(list(learn(found).items())[: self.batch.column_limits.columns])
+
+    def _key_secret(self) -> bytes | None:
+        if self.keys.pii is None:
+            return None
+        return secret_key(self.platform, self.batch.topic)
+
+    def _figures(self, read: DataFrame) -> tuple[dict[str, set[Kind]], dict[str, int]]:
+        """Paths with their kinds, and the counts that need no dedup, in one pass."""
+        is_event = F.col("rule").isNull()
+        found: Any = read.agg(
+            F.collect_list("observed").alias("observed"),
+            F.count("rule").alias("parse_errors"),
+            F.count_if(F.col("version_fallback") & is_event).alias("version_fallback"),
+            F.count_if(F.col("idempotency_key").isNull() & is_event).alias("missing_keys"),
+        ).first()
+        names = ("parse_errors", "version_fallback", "missing_keys")
+        return observed_kinds(found["observed"]), {name: int(found[name]) for name in names}
+
+    def _columns(self, kinds: Mapping[str, set[Kind]]) -> ColumnPlan:
+        """Where each path goes; new columns are added to the table here, in one commit."""
+        named = self.schema.named_paths if self.schema else ()
+        exempt = [path for path in (DEFAULT_KEY_PATH, *DEFAULT_PERIOD_PATHS) if path in kinds]
+        plan = plan_columns(self.target.paths, kinds, [*named, *exempt], self.batch.contract, self.batch.column_limits)
+        if plan.added:
+            self.platform.step("before alter")
+            comments = {name: ("string", path) for path, name in plan.added.items()}
+            self.platform.catalog.add_columns(self.target.name, comments)
+            self.platform.step("after alter")
+        return plan
+
+    def _current(self, events: DataFrame) -> DataFrame | None:
+        """The stored rows of the batch's keys: one key-only read of the whole table."""
+        if self.target.head is None or (self.mark and self.mark.totals.rows == 0):
+            return None
+        stored = self.lake.at(self.target.name, self.target.head)
+        keys = events.select("record_key").distinct()
+        few = F.broadcast(keys) if self.batch.rows <= BROADCAST_KEYS else keys
+        wanted = ("record_key", "period_reference", "first_seen_ts", *rows.VERSION)
+        return stored.select(*wanted).join(few, "record_key", "left_semi")
+
+    def _tally(self, verdicts: DataFrame) -> tuple[dict[str, int], Merge]:
+        """How many rows have each verdict, and where the rows to replace are."""
+        limit = self.platform.rules.found_keys
+        by_verdict = verdicts.groupBy("verdict", "old_period").count().collect()
+        tally: dict[str, int] = {}
+        for row in by_verdict:
+            tally[row["verdict"]] = tally.get(row["verdict"], 0) + row["count"]
+        updated = tally.get(rows.UPDATED, 0)
+        is_updated = verdicts.where(F.col("verdict") == rows.UPDATED)
+        found = [row.record_key for row in is_updated.select("record_key").collect()] if 0 < updated <= limit else []
+        periods = sorted({row["old_period"] for row in by_verdict if row["verdict"] == rows.UPDATED})
+        batch = self.batch.batch_id
+        return tally, Merge(self.target.name, "record_key", batch, found, periods if updated > limit else None, {})
+
+    def _watermark(self, counts: StandardizedCounts) -> Watermark:
+        before = self.mark.totals if self.mark else Totals()
+        if self.batch.starts_base:
+            before = Totals(rows=before.rows, base_rows=before.rows)
+        return Watermark(
+            batch_id=self.batch.batch_id,
+            batch_seq=self.batch.batch_seq,
+            source_uuid=self.batch.source_uuid,
+            source_from=self.batch.source_from,
+            source_to=self.batch.source_to,
+            source_snapshot=self.batch.source_snapshot,
+            counts=counts_of(counts),
+            totals=before.after(counts),
+        )
+
+    def _errors(self, read: DataFrame, refused: DataFrame | None) -> DataFrame:
+        bad = quarantine.parse_failures(read)
+        if refused is not None:
+            bad = bad.unionByName(quarantine.unknown_fields(refused.where("refused IS NOT NULL")))
+        return quarantine.error_rows(
+            bad,
+            layer=STANDARDIZED,
+            topic=self.batch.topic,
+            raw_table=self.platform.rules.databases.raw_table(self.batch.topic),
+            batch_id=self.batch.batch_id,
+            schema_version=self.batch.schema_version,
+            detected=datetime.fromtimestamp(self.batch.batch_time_ms / 1000, UTC),
+        )

@@ -1,0 +1,107 @@
+"""Topics: added, paused and resumed; their events keep landing in RAW whatever happens."""
+
+from dataclasses import dataclass
+
+from leanops.domain.batches import CURATED, STANDARDIZED
+from leanops.domain.errors import UnknownTopicError
+from leanops.domain.tables import OPS, RAW
+from leanops.domain.topics import check_new_topic
+from leanops.ports.state import SCHEMA_REGISTRY, Row, Stored
+from leanops.usecases.batches import forget_failures
+from leanops.usecases.platform import Platform
+
+READY, PAUSED = "READY", "PAUSED"
+
+
+@dataclass(frozen=True)
+class Topic:
+    """A registered topic."""
+
+    name: str
+    status: str
+    processing_enabled: bool
+    schema_version: int | None
+    reason: str | None
+
+
+def add_topic(platform: Platform, topic: str) -> Topic:
+    """Register a topic and create its RAW table; adding it again changes nothing."""
+    known = {found.name for found in list_topics(platform)}
+    check_new_topic(topic, known)
+    databases = platform.rules.databases
+    platform.catalog.create(databases.raw_table(topic), RAW)
+    if topic not in known:
+        _write(platform, None, topic, status=READY, processing_enabled=False, schema_version=None, reason=None)
+        _register(platform, topic)
+    return find_topic(platform, topic)
+
+
+def _register(platform: Platform, topic: str) -> None:
+    registry = platform.rules.databases.ops_table("topic_registry")
+    platform.catalog.create(registry, OPS["topic_registry"])
+    now = platform.clock()
+    row = {"topic_name": topic, "source_id": topic, "status": READY, "discovered_ts": now, "updated_ts": now}
+    platform.catalog.append(registry, [row])
+
+
+def list_topics(platform: Platform) -> list[Topic]:
+    """Every registered topic, by name."""
+    return sorted((_topic(stored) for stored in platform.state.rows(SCHEMA_REGISTRY)), key=lambda topic: topic.name)
+
+
+def find_topic(platform: Platform, topic: str) -> Topic:
+    """One registered topic; raises UnknownTopicError."""
+    return _topic(_stored(platform, topic))
+
+
+def pause_topic(platform: Platform, topic: str, reason: str | None) -> Topic:
+    """Stop processing a topic; its events keep arriving in RAW."""
+    return _change(platform, topic, status=PAUSED, reason=reason)
+
+
+def resume_topic(platform: Platform, topic: str) -> Topic:
+    """Process a topic again, from where it stopped."""
+    return _change(platform, topic, status=READY, reason=None)
+
+
+def retry_topic(platform: Platform, topic: str) -> Topic:
+    """Forget earlier failures, so that the next cycle tries again."""
+    found = find_topic(platform, topic)
+    for layer in (STANDARDIZED, CURATED):
+        forget_failures(platform, topic, layer)
+    return found
+
+
+def enable_topic(platform: Platform, topic: str, schema_version: int) -> Topic:
+    """Let cycles process a topic under this schema version."""
+    return _change(platform, topic, processing_enabled=True, schema_version=schema_version)
+
+
+def _change(platform: Platform, topic: str, **changes: str | int | bool | None) -> Topic:
+    stored = _stored(platform, topic)
+    _write(platform, stored.revision, topic, **{**stored.row, **changes})
+    return find_topic(platform, topic)
+
+
+def _write(platform: Platform, expected: int | None, topic: str, **columns: str | int | bool | None) -> None:
+    row: Row = {**columns, "topic_name": topic, "updated_at": platform.now_ms()}
+    platform.state.put(SCHEMA_REGISTRY, row, expected=expected)
+
+
+def _stored(platform: Platform, topic: str) -> Stored:
+    stored = platform.state.get(SCHEMA_REGISTRY, (topic,))
+    if stored is None:
+        raise UnknownTopicError(topic)
+    return stored
+
+
+def _topic(stored: Stored) -> Topic:
+    row = stored.row
+    version, reason = row["schema_version"], row["reason"]
+    return Topic(
+        name=str(row["topic_name"]),
+        status=str(row["status"]),
+        processing_enabled=bool(row["processing_enabled"]),
+        schema_version=int(version) if version is not None else None,
+        reason=str(reason) if reason is not None else None,
+    )

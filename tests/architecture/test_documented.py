@@ -1,0 +1,85 @@
+"""Every setting and every command is in the reference, and the reference names nothing that does not exist."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import typer.main
+from pydantic import BaseModel
+
+from leanops.entrypoints.cli.app import app
+from leanops.settings import Settings
+
+REFERENCE = Path(__file__).parents[2] / "docs/reference"
+
+
+class Setting(NamedTuple):
+    name: str
+    variable: str
+    description: str | None
+
+
+class Command(NamedTuple):
+    name: str
+    help: str | None
+
+
+def settings_of(model: type[BaseModel], path: tuple[str, ...] = ()) -> Iterator[Setting]:
+    """Leaf settings with their name in leanops.toml (dots) and in the environment."""
+    delimiter = Settings.model_config.get("env_nested_delimiter") or "__"
+    for name, field in model.model_fields.items():
+        where = (*path, name)
+        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+            yield from settings_of(field.annotation, where)
+        else:
+            variable = Settings.model_config.get("env_prefix", "") + delimiter.join(where)
+            yield Setting(".".join(where), variable.upper(), field.description)
+
+
+def commands_of(command: Any, path: tuple[str, ...] = ("leanops",)) -> Iterator[Command]:
+    """Every command that can be typed; a group that only holds commands is not one."""
+    inner = getattr(command, "commands", None)
+    if inner is None:
+        yield Command(" ".join(path), command.help)
+        return
+    for name, child in inner.items():
+        if not child.hidden:
+            yield from commands_of(child, (*path, name))
+
+
+def code_spans(page: str) -> set[str]:
+    """What the page shows as code: `spans`, and the lines of ``` blocks."""
+    text = (REFERENCE / page).read_text(encoding="utf-8")
+    blocks = re.findall(r"```[^\n]*\n(.*?)```", text, flags=re.DOTALL)
+    spans = re.findall(r"`([^`\n]+)`", re.sub(r"```.*?```", "", text, flags=re.DOTALL))
+    return {line.strip().removeprefix("$ ") for block in blocks for line in block.splitlines()} | set(spans)
+
+
+def test_every_setting_is_described_in_its_model() -> None:
+    assert [setting.name for setting in settings_of(Settings) if not setting.description] == []
+
+
+def test_every_setting_is_in_the_reference() -> None:
+    documented = code_spans("settings.md")
+    missing = [setting for setting in settings_of(Settings) if not {setting.name, setting.variable} <= documented]
+    assert missing == []
+
+
+def test_the_reference_names_no_setting_that_does_not_exist() -> None:
+    variables = {span for span in code_spans("settings.md") if re.fullmatch(r"LEANOPS_[A-Z0-9_]+", span)}
+    assert variables
+    assert variables - {setting.variable for setting in settings_of(Settings)} == set()
+
+
+def test_every_command_explains_itself() -> None:
+    assert [command.name for command in commands_of(typer.main.get_command(app)) if not command.help] == []
+
+
+def test_every_command_is_in_the_reference() -> None:
+    documented = code_spans("cli.md")
+    commands = [command.name for command in commands_of(typer.main.get_command(app))]
+    assert commands
+    assert [
+        name for name in commands if not any(span == name or span.startswith(f"{name} ") for span in documented)
+    ] == []

@@ -1,0 +1,19 @@
+"""What every suite shares: Hypothesis profiles, and no real cloud account."""
+
+import os
+
+from hypothesis import settings
+
+# Generated examples run at the speed of a shared machine, so no deadline; CI looks at more of them.
+settings.register_profile("local", deadline=None, max_examples=100)
+settings.register_profile("ci", deadline=None, max_examples=300, print_blob=True)
+settings.load_profile("ci" if os.environ.get("CI") else "local")
+
+# No test may reach a real account, whatever the developer is logged in to.
+os.environ.pop("AWS_PROFILE", None)
+os.environ.update(
+    AWS_ACCESS_KEY_ID="test",
+    AWS_SECRET_ACCESS_KEY="test",
+    AWS_DEFAULT_REGION="eu-west-1",
+    AWS_EC2_METADATA_DISABLED="true",
+)

@@ -1,0 +1,211 @@
+"""The whole pipeline as a dict of keys: the oracle the real one is compared with, cell by cell."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from tests.oracle.casts import check
+from tests.oracle.flat import Bad, Limits, flatten
+from tests.oracle.names import register
+from tests.oracle.rows import CuratedRow, RawRow, Row, Schema, canonical, key_of, named_paths, period_of, version_of
+
+FIVE = ["inserted", "updated", "duplicates", "superseded", "parse_errors"]
+FOUR = ["inserted", "updated", "unchanged", "errors"]
+STANDARDIZED_COUNTS = ["read", *FIVE, "version_fallback", "missing_keys"]
+FREE_COUNTS = ["read", "inserted", "parse_errors", "version_fallback", "missing_keys"]
+CURATED_COUNTS = ["read", *FOUR, "behind", "cross_period"]
+
+Counts = dict[str, int]
+Failure = tuple[str, str | None]  # rule and path (parse errors) or rule and column (errors)
+
+
+@dataclass
+class Model:
+    """Standardized, Curated, both error tables and the running totals of one topic."""
+
+    topic: str
+    schema: Schema | None = None
+    limits: Limits = field(default_factory=Limits)
+    pii_key: bytes = b""
+    names: dict[str, str] = field(default_factory=dict)
+    standardized: dict[str, Row] = field(default_factory=dict)
+    parse_errors: dict[str, list[Failure]] = field(default_factory=dict)
+    curated: dict[str, CuratedRow] = field(default_factory=dict)
+    errors: dict[str, list[Failure]] = field(default_factory=dict)
+    totals: Counts = field(default_factory=lambda: dict.fromkeys(STANDARDIZED_COUNTS, 0))
+    curated_totals: Counts = field(default_factory=lambda: dict.fromkeys(CURATED_COUNTS, 0))
+    batch_seq: int = 0
+    curated_seq: int = 0
+
+    def set_schema(self, schema: Schema | None) -> None:
+        """Applies to what is standardized and curated from now on."""
+        self.schema = schema
+
+    def standardize(self, raw_rows: Iterable[RawRow]) -> Counts:
+        """One batch RAW to Standardized."""
+        raw_rows = list(raw_rows)
+        counts = dict.fromkeys(STANDARDIZED_COUNTS, 0) | {"read": len(raw_rows)}
+        if not raw_rows:
+            return counts
+        self.batch_seq += 1
+        self.names = register(self.names, named_paths(self.schema))
+        by_key: dict[str, list[Row]] = {}
+        for raw in raw_rows:
+            row = self._parse(raw, counts)
+            if row:
+                by_key.setdefault(row.record_key, []).append(row)
+        self._evolve({path for rows in by_key.values() for row in rows for path in row.cells})
+        for rows in by_key.values():
+            self._upsert(rows, counts)
+        _add(self.totals, counts)
+        assert counts["read"] == sum(counts[name] for name in FIVE), counts
+        return counts
+
+    def curate(self, again: Iterable[str] = ()) -> Counts:
+        """One batch Standardized to Curated; `again` are record_keys replayed under the present schema."""
+        counts = dict.fromkeys(CURATED_COUNTS, 0)
+        if self.schema is None:
+            return counts
+        again = set(again)
+        for row in self.standardized.values():
+            if row.batch_seq > self.curated_seq or row.record_key in again:
+                counts["read"] += 1
+                self._curate_row(row, counts)
+        self.curated_seq = self.batch_seq
+        _add(self.curated_totals, counts)
+        assert counts["read"] == sum(counts[name] for name in FOUR), counts
+        return counts
+
+    def failing(self) -> set[str]:
+        """The record_keys whose current version is not the one in Curated."""
+        return {key for key, row in self.standardized.items() if self._message_in_curated(row) != row.message_id}
+
+    def behind(self) -> set[str]:
+        """The failing record_keys that have an older version in Curated."""
+        return {key for key in self.failing() if self._message_in_curated(self.standardized[key]) is not None}
+
+    def assert_laws(self) -> None:
+        """The accounting laws; those of Curated once it has read all of Standardized."""
+        total, rows = self.totals, len(self.standardized)
+        assert total["inserted"] == rows, total
+        assert total["read"] == rows + sum(total[name] for name in FIVE[1:]), total
+        assert len(self.parse_errors) <= total["parse_errors"], total
+        assert self.curated_totals["inserted"] == len(self.curated), self.curated_totals
+        if self.curated_seq < self.batch_seq:
+            return
+        failing, behind = self.failing(), self.behind()
+        assert rows == len(self.curated) + len(failing) - len(behind), (rows, failing, behind)
+        assert all(self.standardized[key].message_id in self.errors for key in failing), failing
+        for row in self.curated.values():
+            assert row.source.version <= self.standardized[row.source.record_key].version, row
+
+    def boundary_free(self) -> dict[str, Any]:
+        """What may not depend on the batches; of Curated only the keys that are not failing."""
+        total, failing = self.totals, self.failing()
+        return {
+            "rows": {
+                key: (row.idempotency_key, row.version, row.period_reference, row.cells)
+                for key, row in self.standardized.items()
+            },
+            "parse_errors": self.parse_errors,
+            "moved": total["updated"] + total["duplicates"] + total["superseded"],
+            "totals": {name: total[name] for name in FREE_COUNTS},
+            "failing": {key: self.errors.get(self.standardized[key].message_id) for key in failing},
+            "curated": {
+                key: (row.source.version, row.source.period_reference, row.values)
+                for key, row in self.curated.items()
+                if row.source.record_key not in failing
+            },
+        }
+
+    def _parse(self, raw: RawRow, counts: Counts) -> Row | None:
+        flat = flatten(raw.json_payload, self.limits)
+        if isinstance(flat, Bad):
+            failures: list[Failure] = [(flat.rule, None)]
+        else:
+            unknown = sorted(set(flat.cells) - set(self.names), key=str.encode)
+            failures = [("unknown_field", path) for path in unknown] if self._contract() == "quarantine" else []
+        if failures:
+            counts["parse_errors"] += 1
+            self.parse_errors[raw.message_id] = failures
+            return None
+        key, version = key_of(raw, flat, self.schema, self.pii_key), version_of(raw, flat, self.schema)
+        counts["missing_keys"] += key is None
+        counts["version_fallback"] += version is None
+        return Row(
+            record_key=f"message:{raw.message_id}" if key is None else f"key:{key}",
+            idempotency_key=key,
+            message_id=raw.message_id,
+            topic_name=raw.topic_name,
+            period_reference=period_of(raw, flat, self.schema),
+            publish_time=raw.publish_time,
+            ingestion_ts=raw.ingestion_ts,
+            last_updated_ts=version or raw.publish_time,
+            first_seen_ts=raw.ingestion_ts,
+            cells=flat.cells,
+            batch_seq=self.batch_seq,
+        )
+
+    def _evolve(self, paths: set[str]) -> None:
+        """Gives columns to new paths in path order, as far as contract and limits allow."""
+        others = len(set(self.names) - named_paths(self.schema))
+        room = max(0, min(self.limits.new_columns, self.limits.columns - others))
+        new = sorted(paths - set(self.names), key=str.encode)
+        if self._contract() == "evolve":
+            self.names = register(self.names, new[:room])
+
+    def _upsert(self, rows: list[Row], counts: Counts) -> None:
+        """All valid rows of one key in one batch."""
+        current = self.standardized.get(rows[0].record_key)
+        first_copies: dict[str, Row] = {}
+        for row in sorted(rows, key=lambda row: (row.ingestion_ts, row.publish_time, row.last_updated_ts)):
+            first_copies.setdefault(row.message_id, row)
+        if current:
+            first_copies.pop(current.message_id, None)
+        counts["duplicates"] += len(rows) - len(first_copies)
+        newest = max(first_copies.values(), key=lambda row: row.version, default=None)
+        if newest is None or (current and newest.version < current.version):
+            counts["superseded"] += len(first_copies)
+            return
+        counts["superseded"] += len(first_copies) - 1
+        counts["updated" if current else "inserted"] += 1
+        seen = [row.ingestion_ts for row in rows] + ([current.first_seen_ts] if current else [])
+        rescued = frozenset(newest.cells) - set(self.names)
+        self.standardized[newest.record_key] = replace(newest, first_seen_ts=min(seen), rescued=rescued)
+
+    def _curate_row(self, row: Row, counts: Counts) -> None:
+        values, failures = self._validate(row)
+        stored = self.curated.get(row.idempotency_key or "")
+        if failures:
+            self.errors[row.message_id] = failures
+            counts["errors"] += 1
+            counts["behind"] += stored is not None and stored.source.message_id != row.message_id
+        elif stored and stored.source.version >= row.version:
+            counts["unchanged"] += 1
+        else:
+            counts["updated" if stored else "inserted"] += 1
+            counts["cross_period"] += stored is not None and stored.source.period_reference != row.period_reference
+            self.curated[row.idempotency_key] = CuratedRow(row, self.schema.get("version"), values)
+
+    def _validate(self, row: Row) -> tuple[dict[str, Any], list[Failure]]:
+        values: dict[str, Any] = {}
+        failures: list[Failure] = [] if row.idempotency_key is not None else [("cde_missing", "idempotency_key")]
+        paths = {name: path for path, name in self.names.items()}
+        for column in self.schema["payload_columns"]:
+            name = column["name"]
+            path = canonical(column["path"]) if column.get("path") else paths.get(name, "")
+            values[name], broken = check(column, row.cells.get(path), self.pii_key)
+            failures += [(rule, name) for rule in broken]
+        return values, failures
+
+    def _message_in_curated(self, row: Row) -> str | None:
+        stored = self.curated.get(row.idempotency_key or "")
+        return stored.source.message_id if stored else None
+
+    def _contract(self) -> str:
+        return ((self.schema or {}).get("policies") or {}).get("unknown_fields", "evolve")
+
+
+def _add(totals: Counts, counts: Counts) -> None:
+    for name, count in counts.items():
+        totals[name] += count
