@@ -68,7 +68,7 @@ def load_settings(home: Path | None) -> Settings:
 
 def _file_values(path: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(path.read_text())
+        return tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as broken:
         raise UsageError(f"{path.name} is no TOML: {broken}") from None
 

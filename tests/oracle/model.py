@@ -7,13 +7,28 @@ from typing import Any
 from tests.oracle.casts import check
 from tests.oracle.flat import Bad, Limits, flatten
 from tests.oracle.names import register
-from tests.oracle.rows import CuratedRow, RawRow, Row, Schema, canonical, key_of, named_paths, period_of, version_of
+from tests.oracle.rows import (
+    KEY_PATH,
+    PERIOD_PATHS,
+    CuratedRow,
+    RawRow,
+    Row,
+    Schema,
+    canonical,
+    key_of,
+    named_paths,
+    period_of,
+    version_of,
+)
 
 FIVE = ["inserted", "updated", "duplicates", "superseded", "parse_errors"]
 FOUR = ["inserted", "updated", "unchanged", "errors"]
 STANDARDIZED_COUNTS = ["read", *FIVE, "version_fallback", "missing_keys"]
 FREE_COUNTS = ["read", "inserted", "parse_errors", "version_fallback", "missing_keys"]
 CURATED_COUNTS = ["read", *FOUR, "behind", "cross_period"]
+
+# Where keys and periods are looked for when the schema names no path: as good as named by it.
+DEFAULT_PATHS = {KEY_PATH, *PERIOD_PATHS}
 
 Counts = dict[str, int]
 Failure = tuple[str, str | None]  # rule and path (parse errors) or rule and column (errors)
@@ -123,7 +138,7 @@ class Model:
         if isinstance(flat, Bad):
             failures: list[Failure] = [(flat.rule, None)]
         else:
-            unknown = sorted(set(flat.cells) - set(self.names), key=str.encode)
+            unknown = sorted(set(flat.cells) - set(self.names) - DEFAULT_PATHS, key=str.encode)
             failures = [("unknown_field", path) for path in unknown] if self._contract() == "quarantine" else []
         if failures:
             counts["parse_errors"] += 1
@@ -148,7 +163,8 @@ class Model:
 
     def _evolve(self, paths: set[str]) -> None:
         """Gives columns to new paths in path order, as far as contract and limits allow."""
-        others = len(set(self.names) - named_paths(self.schema))
+        self.names = register(self.names, paths & DEFAULT_PATHS)
+        others = len(set(self.names) - named_paths(self.schema) - DEFAULT_PATHS)
         room = max(0, min(self.limits.new_columns, self.limits.columns - others))
         new = sorted(paths - set(self.names), key=str.encode)
         if self._contract() == "evolve":

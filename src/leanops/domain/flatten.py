@@ -63,18 +63,15 @@ def flatten(payload: str, limits: Limits) -> dict[str, Cell]:
 def check_size(payload: str, limits: Limits) -> None:
     """Raise if the payload has more bytes than the limit."""
     # A character has at most four bytes: most payloads need no encoding to be cleared.
-    if len(payload) * 4 > limits.payload_bytes and len(payload.encode()) > limits.payload_bytes:
+    if len(payload) * 4 <= limits.payload_bytes:
+        return
+    if len(payload.encode(errors="surrogatepass")) > limits.payload_bytes:
         raise ParseError(Rule.TOO_LARGE, f"payload is larger than {limits.payload_bytes:,} bytes")
-
-
-def is_surely_shallow(payload: str, limits: Limits) -> bool:
-    """Whether the brackets alone show that the payload cannot nest too deeply."""
-    return payload.count("{") + payload.count("[") <= limits.depth
 
 
 def check_depth(payload: str, limits: Limits) -> None:
     """Raise if objects and arrays nest below the limit; brackets inside strings do not count."""
-    if is_surely_shallow(payload, limits):
+    if payload.count("{") + payload.count("[") <= limits.depth:
         return
     level = 0
     for bracket in _BRACKETS.findall(_QUOTED.sub("", payload)):
@@ -93,6 +90,8 @@ def _top_level(payload: str) -> dict[str, msgspec.Raw]:
         raise _syntax_error(broken, payload) from None
     except RecursionError:
         raise ParseError(Rule.TOO_DEEP, "nested too deeply to be read") from None
+    except UnicodeEncodeError:
+        raise ParseError(Rule.NOT_JSON, "holds a lone surrogate, which no UTF-8 text can") from None
 
 
 def _check_syntax(payload: str) -> None:
@@ -119,7 +118,9 @@ def _reason(broken: msgspec.DecodeError, payload: str) -> tuple[str, int]:
         end = len(payload.encode())
         return f"the text ends too early, at byte {end}", end
     reason = said.removeprefix("JSON is malformed: ").split(" (byte")[0]
-    return f"{reason} at byte {found[1]}", int(found[1])
+    # Of trailing text the decoder names the byte after the one it stopped at.
+    position = int(found[1]) - (reason == "trailing characters")
+    return f"{reason} at byte {position}", position
 
 
 class _Walk:

@@ -4,16 +4,20 @@ A layout turns expected paths into one compiled decoder. It is an optimisation a
 reads gives exactly the cells `flatten` gives, and a payload it cannot read is handed back.
 """
 
+import re
+import contextlib
 from collections.abc import Mapping, Sequence
+from itertools import repeat
 from operator import attrgetter
 from typing import Any
 
 import msgspec
 
-from leanops.domain.flatten import ARRAY, BOOLEAN, NUMBER, STRING, Cell, Kind, Limits, is_surely_shallow
+from leanops.domain.flatten import ARRAY, BOOLEAN, NUMBER, STRING, Cell, Kind, Limits
 from leanops.domain.paths import Segments, segments_of
 
 Columns = list[list[str | None]]
+_NO_FIELD = re.compile(r'["\\\x00-\x1f]')
 _NUMBER_STARTS = frozenset("-0123456789")
 _STARTS = {NUMBER: _NUMBER_STARTS, BOOLEAN: frozenset("tf"), ARRAY: frozenset("[")}
 
@@ -25,7 +29,8 @@ class Layout:
         self.paths = tuple(expected)
         self.kinds = tuple(expected.values())
         self.limits = limits
-        tree = _tree({segments_of(path): kind for path, kind in expected.items()})
+        leaves = {segments_of(path): kind for path, kind in expected.items()}
+        tree = _tree({segments: kind for segments, kind in leaves.items() if _can_be_fields(segments)})
         places: dict[Segments, str] = {}
         self._decoder = msgspec.json.Decoder(_struct(tree, (), "", places))
         getters = {at: places.get(segments_of(path)) for at, path in enumerate(self.paths)}
@@ -37,31 +42,40 @@ class Layout:
 
     def read(self, payloads: Sequence[str]) -> tuple[Columns, list[int]]:
         """A column of texts per path, and the positions of payloads that must take the long way."""
-        columns: Columns = [[None] * len(payloads) for _ in self.paths]
-        if not self._is_usable:
-            return columns, list(range(len(payloads)))
+        nothing: list[str | None] = [None] * len(payloads)
+        columns: Columns = [nothing] * len(self.paths)
         rows, odd = self._decode(payloads)
         for at, values in zip(self._readable, zip(*rows, strict=True), strict=False):
             columns[at] = self._texts(at, values, odd)
-        for column in columns:
-            for position in odd:
-                column[position] = None
+        if odd:
+            columns = [[None if at in odd else text for at, text in enumerate(column)] for column in columns]
         return columns, sorted(odd)
 
     def _decode(self, payloads: Sequence[str]) -> tuple[list[tuple[Any, ...]], set[int]]:
-        decode, cells, nothing = self._decoder.decode, self._cells, (None,) * len(self._readable)
+        """Decoded rows; the whole batch at once where every payload is as expected, else one by one."""
+        if not self._is_usable:
+            return [], set(range(len(payloads)))
+        if self._are_surely_small(payloads):
+            with contextlib.suppress(msgspec.DecodeError, AttributeError, RecursionError):
+                return list(map(self._cells, map(self._decoder.decode, payloads))), set()
         rows: list[tuple[Any, ...]] = []
         odd: set[int] = set()
-        largest = self.limits.payload_bytes // 4
         for position, payload in enumerate(payloads):
             try:
-                if len(payload) > largest or not is_surely_shallow(payload, self.limits):
+                if not self._are_surely_small([payload]):
                     raise ValueError
-                rows.append(cells(decode(payload)))
+                rows.append(self._cells(self._decoder.decode(payload)))
             except (msgspec.DecodeError, AttributeError, ValueError, RecursionError):
                 odd.add(position)
-                rows.append(nothing)
+                rows.append((None,) * len(self._readable))
         return rows, odd
+
+    def _are_surely_small(self, payloads: Sequence[str]) -> bool:
+        """Whether lengths and brackets alone show that no payload is too large or too deep."""
+        brackets = (max(map(str.count, payloads, repeat(bracket)), default=0) for bracket in "{[")
+        return (
+            max(map(len, payloads), default=0) * 4 <= self.limits.payload_bytes and sum(brackets) <= self.limits.depth
+        )
 
     def _texts(self, index: int, values: Sequence[Any], odd: set[int]) -> list[str | None]:
         """The texts of one column; a value of another kind than expected makes its payload odd."""
@@ -87,6 +101,11 @@ def learn(samples: Sequence[Mapping[str, Cell]]) -> dict[str, Kind]:
 
 
 _Tree = dict[str, Any]
+
+
+def _can_be_fields(segments: Segments) -> bool:
+    """Whether the decoder takes these names for fields; a payload that has others takes the long way."""
+    return not any(_NO_FIELD.search(name) for name in segments)
 
 
 def _tree(leaves: Mapping[Segments, Kind]) -> _Tree:

@@ -4,12 +4,15 @@ import json
 import re
 from functools import lru_cache
 
+import msgspec
+
 from leanops.domain.errors import InvalidPathError
 
 Segments = tuple[str, ...]
 
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _STEP = re.compile(r'\.([A-Za-z_][A-Za-z0-9_]*)|\[("(?:[^"\\]|\\.)*")\]')
+_string = msgspec.json.Decoder(str)
 
 
 @lru_cache(maxsize=65_536)
@@ -27,7 +30,10 @@ def segments_of(path: str) -> Segments:
         step = _STEP.match(path, at)
         if step is None:
             break
-        found.append(step[1] if step[1] is not None else json.loads(step[2]))
+        try:
+            found.append(step[1] if step[1] is not None else _string.decode(step[2]))
+        except (msgspec.DecodeError, UnicodeEncodeError):
+            break  # a broken escape, or a lone surrogate, which no column comment can hold
         at = step.end()
     if at != len(path) or not found:
         raise InvalidPathError(path)

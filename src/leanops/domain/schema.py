@@ -5,11 +5,20 @@ import re
 from enum import StrEnum
 from typing import Annotated, Any, Literal, NamedTuple
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    ValidationError,
+    WithJsonSchema,
+    model_validator,
+)
 
 from leanops.domain.errors import InvalidPathError, InvalidSchemaError
 from leanops.domain.paths import canonical
-from leanops.domain.tables import CURATED_SYSTEM_COLUMNS, RESERVED_TABLES
+from leanops.domain.tables import CURATED_SYSTEM_COLUMNS, ICEBERG_METADATA_COLUMNS, RESERVED_TABLES
 
 DEFAULT_KEY_PATH = "$._metadata.idempotencyKeyResource"
 DEFAULT_PERIOD_PATHS = ("$.periodReference", "$.period_reference")
@@ -52,7 +61,7 @@ class DateFormat(StrEnum):
 
 
 _EPOCHS = (DateFormat.EPOCH_SECONDS, DateFormat.EPOCH_MILLIS)
-_DECIMAL = re.compile(r"DECIMAL\((\d{1,2}),\s*(\d{1,2})\)")
+_DECIMAL = re.compile(r"DECIMAL\(([0-9]{1,2}), *([0-9]{1,2})\)")
 _NAME = re.compile(r"[a-z_][a-z0-9_]{0,127}")
 
 
@@ -89,9 +98,14 @@ def _text_from_scalar(value: Any) -> Any:
 
 
 JsonPath = Annotated[str, BeforeValidator(_path_from_text)]
-Type = Annotated[ColumnType, BeforeValidator(_type_from_text)]
+Type = Annotated[
+    ColumnType,
+    BeforeValidator(_type_from_text),
+    PlainSerializer(str, return_type=str),
+    WithJsonSchema({"type": "string", "examples": ["STRING", "BIGINT", "DECIMAL(18,2)", "TIMESTAMP"]}),
+]
 Name = Annotated[str, Field(pattern=f"^{_NAME.pattern}$")]
-Text = Annotated[str, BeforeValidator(_text_from_scalar)]
+Text = Annotated[str, BeforeValidator(_text_from_scalar), WithJsonSchema({"type": ["string", "number", "boolean"]})]
 
 
 class _Model(BaseModel):
@@ -124,7 +138,7 @@ class PayloadColumn(_Model):
 
     @model_validator(mode="after")
     def _fits_together(self) -> "PayloadColumn":
-        if self.name in CURATED_SYSTEM_COLUMNS:
+        if self.name in (*CURATED_SYSTEM_COLUMNS, *ICEBERG_METADATA_COLUMNS):
             raise ValueError(f"{self.name!r} is a system column; choose another name")
         if self.format != DateFormat.ISO and not self._takes_format():
             raise ValueError(f"format {self.format.value!r} does not go with type {self.type}")
@@ -155,6 +169,12 @@ class Keys(_Model):
     def period_paths(self) -> tuple[str, ...]:
         return (self.period,) if self.period else DEFAULT_PERIOD_PATHS
 
+    @property
+    def named_paths(self) -> tuple[str, ...]:
+        """The paths the file itself names, not the defaults."""
+        paths = {"idempotency_key": self.idempotency_key, "version": self.version, "period": self.period}
+        return tuple(path for name, path in paths.items() if path and name in self.model_fields_set)
+
 
 class Policies(_Model):
     """What happens to the unexpected."""
@@ -170,7 +190,7 @@ class Schema(_Model):
     """`schemas/{topic}/active/schema.json`."""
 
     table_name: Name
-    version: int = Field(default=1, ge=1)
+    version: int = Field(default=1, ge=1, lt=2**31)
     owner: str | None = None
     description: str | None = None
     keys: Keys = Keys()
@@ -198,21 +218,29 @@ class Schema(_Model):
     @property
     def named_paths(self) -> tuple[str, ...]:
         """Paths that always have a Standardized column, outside all limits."""
-        return tuple(dict.fromkeys(column.path for column in self.payload_columns if column.path))
+        in_columns = [column.path for column in self.payload_columns if column.path]
+        return tuple(dict.fromkeys([*self.keys.named_paths, *in_columns]))
 
 
 def schema_from_json(text: str, source: str) -> Schema:
     """The schema in a file's text; raises InvalidSchemaError with every problem and its place."""
     try:
-        return Schema.model_validate(json.loads(text))
+        said = json.loads(text)
+        json.dumps(said, ensure_ascii=False).encode()
+        return Schema.model_validate(said)
     except json.JSONDecodeError as broken:
         raise InvalidSchemaError(source, [f"not JSON: {broken.msg} at line {broken.lineno}"]) from None
+    except RecursionError:
+        raise InvalidSchemaError(source, ["not JSON: nested too deeply"]) from None
+    except UnicodeEncodeError:
+        raise InvalidSchemaError(source, ["not JSON in UTF-8: it holds a lone surrogate"]) from None
     except ValidationError as invalid:
         raise InvalidSchemaError(source, [_problem(found) for found in invalid.errors()]) from None
 
 
 def _problem(found: Any) -> str:
-    place = "/" + "/".join(str(part) for part in found["loc"])
+    # A member's name may hold anything; shown as Python writes it, it stays on one line.
+    place = "/" + "/".join(repr(str(part))[1:-1] for part in found["loc"])
     return f"{place}: {found['msg'].removeprefix('Value error, ')}"
 
 

@@ -19,19 +19,21 @@ from leanops.domain.topics import Databases
 from leanops.ports.tables import Lake
 from leanops.settings import FILE, Settings, load_settings
 from leanops.usecases.platform import Platform, Rules, Secret, no_step
+from leanops.views.sources import Sources
 
 HOME = ".leanops"
 CATALOG_NAME = "leanops"
 
 
 def find_home() -> Path:
-    """LEANOPS_HOME, else the nearest .leanops upwards from here; raises where there is none."""
+    """LEANOPS_HOME (or .leanops in it), else the nearest .leanops upwards from here; raises where there is none."""
     chosen = os.environ.get("LEANOPS_HOME")
     if chosen:
-        home = Path(chosen).expanduser().resolve()
-        if not (home / FILE).exists():
-            raise UsageError(f"LEANOPS_HOME={chosen} is no Lean-Ops home; create it with: leanops init")
-        return home
+        place = Path(chosen).expanduser().resolve()
+        for home in (place, place / HOME):
+            if (home / FILE).exists():
+                return home
+        raise UsageError(f"LEANOPS_HOME={chosen} is no Lean-Ops home; create it with: leanops init")
     here = Path.cwd()
     for folder in (here, *here.parents):
         if (folder / HOME / FILE).exists():
@@ -64,12 +66,13 @@ class Embedded:
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
         step: Callable[[str], None] = no_step,
         owner: str | None = None,
+        spark: Any = None,
     ) -> None:
         self.home = home.resolve()
         self.settings = load_settings(home)
         self.catalog = self._catalog()
         self.state = SqlState(f"sqlite:///{self.home}/state.db")
-        self._spark: Any = None
+        self._spark: Any = spark
         self._starting = threading.Lock()
         self._lakes = threading.local()
         self.platform = Platform(
@@ -108,6 +111,14 @@ class Embedded:
                     )
                 )
             return self._spark
+
+    def sources(self) -> Sources:
+        """What the views read from; SQL is answered without Spark."""
+        from leanops.adapters.iceberg.query import DuckQuery
+
+        platform = self.platform
+        query = DuckQuery(self.catalog, self.home / "scratch")
+        return Sources(platform.catalog, platform.state, platform.schemas, query, platform.rules.databases)
 
     def catalog_properties(self) -> dict[str, str]:
         """The Iceberg catalog as Spark is told about it; PyIceberg opens the same file under the same name."""

@@ -13,12 +13,13 @@ from leanops.domain.schema import ColumnType, DateFormat, TypeName
 # still try to write it out.
 _EXPONENT = r"(?:[eE]([+-]?0*[0-9]{1,3}))?"
 _NUMBER = rf"^[+-]?([0-9]+)(?:\.([0-9]+))?{_EXPONENT}$"
-_ZERO = r"^[+-]?0+(?:\.0+)?(?:[eE].*)?$"
+_ZERO = r"^[+-]?0+(?:\.0+)?(?:[eE][+-]?[0-9]+)?$"
 _DATE = r"(?!0000)[0-9]{4}-[0-9]{2}-[0-9]{2}"
 _CLOCK = r"(?:[01][0-9]|2[0-3]):[0-5][0-9](?::[0-5][0-9](?:\.[0-9]{1,6}0{0,3})?)?"
 _ZONE = r"(?:Z|[+-](?:(?:0[0-9]|1[0-7])(?::?[0-5][0-9])?|18(?::?00)?))?"
-_TIMESTAMP = rf"^{_DATE}[T ]{_CLOCK}{_ZONE}$"
-_FIRST_INSTANT, _LAST_INSTANT = "0001-01-01 00:00:00", "9999-12-31 23:59:59.999999"
+# On the first and the last day of the calendar an offset could leave it; there only UTC is accepted.
+_OFF_CALENDAR = r"(?!(?:0001-01-01|9999-12-31).{6,}[+-](?!00(?::?00)?$)[0-9:]+$)"
+_TIMESTAMP = rf"^{_OFF_CALENDAR}{_DATE}[T ]{_CLOCK}{_ZONE}$"
 _DATE_PATTERNS = {
     DateFormat.DAY_MONTH_YEAR: (r"^[0-9]{2}/[0-9]{2}/[0-9]{4}$", "dd/MM/yyyy"),
     DateFormat.MONTH_DAY_YEAR: (r"^[0-9]{2}/[0-9]{2}/[0-9]{4}$", "MM/dd/yyyy"),
@@ -50,8 +51,7 @@ def cast(text: Column, to: ColumnType, form: DateFormat = DateFormat.ISO) -> Col
 
 def timestamp(text: Column) -> Column:
     """An ISO 8601 date and time, UTC where no zone is given."""
-    value = F.when(text.rlike(_TIMESTAMP), text.cast("timestamp"))
-    return F.when(value.between(F.lit(_FIRST_INSTANT).cast("timestamp"), F.lit(_LAST_INSTANT).cast("timestamp")), value)
+    return F.when(text.rlike(_TIMESTAMP), text.cast("timestamp"))
 
 
 def decimal(text: Column, precision: int, scale: int) -> Column:
@@ -59,8 +59,10 @@ def decimal(text: Column, precision: int, scale: int) -> Column:
     fraction = rf"(?:\.[0-9]{{1,{scale}}})?" if scale else ""
     whole = precision - scale
     plainly_fits = text.rlike(rf"^[+-]?[0-9]{{1,{whole}}}{fraction}$") if whole else F.lit(False)
-    value = text.cast(f"decimal({precision},{scale})")
-    return F.when(plainly_fits, value).when(text.rlike(_NUMBER) & _fits_scale(text, scale), value)
+    to = f"decimal({precision},{scale})"
+    value = text.cast(to)
+    fits = text.rlike(_NUMBER) & _fits_scale(text, scale)
+    return F.when(plainly_fits, value).when(text.rlike(_ZERO), F.lit(0).cast(to)).when(fits, value)
 
 
 def _fits_scale(text: Column, scale: int) -> Column:
@@ -70,7 +72,7 @@ def _fits_scale(text: Column, scale: int) -> Column:
     digits = F.concat(F.regexp_extract(text, _NUMBER, 1), fraction)
     trailing_zeros = F.length(digits) - F.length(F.regexp_replace(digits, "0+$", ""))
     shift = F.when(exponent == "", F.lit(0)).otherwise(exponent.cast("int"))
-    return text.rlike(_ZERO) | (F.length(fraction) - shift - trailing_zeros <= scale)
+    return F.length(fraction) - shift - trailing_zeros <= scale
 
 
 def _integer(text: Column, to: str) -> Column:
@@ -82,9 +84,9 @@ def _integer(text: Column, to: str) -> Column:
 
 
 def _double(text: Column) -> Column:
-    value = F.when(text.rlike(_NUMBER), text.cast("double"))
-    is_finite = F.abs(value) < F.lit(float("inf"))
-    return F.when(is_finite & ((value != 0) | text.rlike(_ZERO)), value)
+    value = text.cast("double")
+    is_real = (value != 0) & (F.abs(value) < F.lit(float("inf")))
+    return F.when(text.rlike(_ZERO), F.lit(0.0)).when(text.rlike(_NUMBER) & is_real, value)
 
 
 def _date(text: Column, form: DateFormat) -> Column:

@@ -3,7 +3,7 @@
 import hashlib
 import hmac
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -91,10 +91,11 @@ class _Batch:
     def __init__(self, batch: "pa.RecordBatch", layout: Layout, plan: FlattenPlan) -> None:
         self.batch, self.layout, self.plan = batch, layout, plan
         self.size = batch.num_rows
-        self.payloads: list[str | None] = batch.column("json_payload").to_pylist()
+        payloads = batch.column("json_payload")
+        self.payloads: list[str] = payloads.fill_null("").to_pylist()
         self.columns: Columns
-        self.columns, odd = layout.read([payload or "" for payload in self.payloads])
-        self.extra: list[list[tuple[str, str]] | None] = [None] * self.size
+        self.columns, odd = layout.read(self.payloads)
+        self.extra: dict[int, list[tuple[str, str]]] = {}
         self.failures: dict[int, ParseError] = {}
         self.odd_cells: dict[int, dict[str, Cell]] = {}
         for position in odd:
@@ -102,7 +103,7 @@ class _Batch:
 
     def _read_slowly(self, position: int) -> None:
         try:
-            found = flatten(self.payloads[position] or "", self.plan.limits)
+            found = flatten(self.payloads[position], self.plan.limits)
         except ParseError as failure:
             self.failures[position] = failure
             return
@@ -120,21 +121,29 @@ class _Batch:
         import pyarrow as pa
 
         text = pa.string()
-        failures: Sequence[ParseError | None] = [self.failures.get(position) for position in range(self.size)]
         arrays = [
             *(self.batch.column(name) for name in ("message_id", "publish_time", "ingestion_ts")),
             pa.array(self._keys(), text),
             pa.array(self._first_text(self.plan.period_paths), text),
             pa.array(self._first_text((self.plan.version_path,) if self.plan.version_path else ()), text),
-            pa.array([failure and failure.rule.value for failure in failures], text),
-            pa.array([failure and failure.message for failure in failures], text),
-            pa.array([failure and failure.position for failure in failures], pa.int64()),
+            *self._failures(),
             *(pa.array(column, text) for column in self.columns),
-            pa.array(self.extra, pa.map_(text, text)),
+            pa.array([self.extra.get(position) for position in range(self.size)], pa.map_(text, text)),
             pa.array([json.dumps(self._kinds()), *([None] * (self.size - 1))], text),
         ]
         names = [field.name for field in _result_type(self.plan).fields]
         return pa.RecordBatch.from_arrays(arrays, names=names)
+
+    def _failures(self) -> "list[pa.Array]":
+        """Columns rule, problem and position."""
+        import pyarrow as pa
+
+        found = [self.failures.get(position) for position in range(self.size)]
+        return [
+            pa.array([failure and failure.rule.value for failure in found], pa.string()),
+            pa.array([failure and failure.message for failure in found], pa.string()),
+            pa.array([failure and failure.position for failure in found], pa.int64()),
+        ]
 
     def _column(self, path: str) -> list[str | None]:
         """The texts of one path, expected or not."""
@@ -149,34 +158,32 @@ class _Batch:
     def _first_text(self, paths: Sequence[str]) -> list[str | None]:
         texts: list[str | None] = [None] * self.size
         for path in reversed(paths):
-            texts = [over if over is not None else under for over, under in zip(self._column(path), texts, strict=True)]
+            over = self._column(path)
+            texts = over if None not in over else [a if a is not None else b for a, b in zip(over, texts, strict=True)]
         return texts
 
     def _keys(self) -> list[str | None]:
         """The payload's key where it is usable, else the envelope's."""
         path = self.plan.key_path
-        in_payload = list(self._column(path))
-        expected_array = self.plan.expected.get(path) == ARRAY
-        for position, text in enumerate(in_payload):
-            row = self.odd_cells.get(position)
-            is_array = row[path].kind == ARRAY if row is not None and path in row else expected_array
-            if is_array or not _usable(text):
-                in_payload[position] = None
-        in_envelope = self.batch.column("idempotency_key").to_pylist()
-        sealed = _seal(self.plan.key_secret)
-        return [
-            sealed(text) if text is not None else sealed(envelope) if _usable(envelope) else None
-            for text, envelope in zip(in_payload, in_envelope, strict=True)
-        ]
+        in_payload = [_usable(text) for text in self._column(path)]
+        if self.plan.expected.get(path) == ARRAY:
+            in_payload = [None] * self.size
+        for position, row in self.odd_cells.items():
+            cell = row.get(path)
+            in_payload[position] = None if cell is None or cell.kind == ARRAY else _usable(cell.text)
+        if None in in_payload:
+            in_envelope = self.batch.column("idempotency_key").to_pylist()
+            pairs = zip(in_payload, in_envelope, strict=True)
+            in_payload = [text if text is not None else _usable(envelope) for text, envelope in pairs]
+        secret = self.plan.key_secret
+        return in_payload if secret is None else [_sealed(text, secret) for text in in_payload]
 
     def _kinds(self) -> dict[str, list[Kind]]:
         """Every path that occurs in this batch with the kinds it had."""
         found: dict[str, set[Kind]] = {}
         for index, path in enumerate(self.layout.paths):
-            column = self.columns[index]
-            present = sum(text is not None for text in column)
-            slowly = sum(path in row for row in self.odd_cells.values())
-            if present > slowly:
+            present = self.size - self.columns[index].count(None)
+            if present > sum(path in row for row in self.odd_cells.values()):
                 found[path] = {self.layout.kinds[index]}
         for row in self.odd_cells.values():
             for path, cell in row.items():
@@ -184,14 +191,13 @@ class _Batch:
         return {path: sorted(kinds) for path, kinds in found.items()}
 
 
-def _usable(text: str | None) -> bool:
-    if text is None or not text.strip(_BLANKS):
-        return False
-    return len(text) * 4 <= _LONGEST_KEY or len(text.encode()) <= _LONGEST_KEY
+def _usable(text: str | None) -> str | None:
+    """The text if it can be a key: not blank, not too long."""
+    if text is None or not text.strip(_BLANKS) or (len(text) * 4 > _LONGEST_KEY and len(text.encode()) > _LONGEST_KEY):
+        return None
+    return text
 
 
-def _seal(secret: bytes | None) -> "Callable[[str | None], str | None]":
-    """What a key becomes: itself, or its HMAC where the schema says the key is PII."""
-    if secret is None:
-        return lambda text: text
-    return lambda text: None if text is None else hmac.new(secret, text.encode(), hashlib.sha256).hexdigest()
+def _sealed(text: str | None, secret: bytes) -> str | None:
+    """The HMAC that stands for a key the schema says is PII."""
+    return None if text is None else hmac.new(secret, text.encode(), hashlib.sha256).hexdigest()

@@ -14,20 +14,19 @@ _PERIOD = r"^(?:19[7-9][0-9]|20[0-9]{2}|2100)-(?:0[1-9]|1[0-2])$"
 
 def keyed(cells: DataFrame) -> DataFrame:
     """Cells with record_key, period_reference, last_updated_ts and a row number of their own."""
-    version = timestamp(F.col("version_text"))
-    usable = version.isNotNull() & (version <= F.col("publish_time") + F.expr("INTERVAL 24 HOURS"))
-    return cells.select(
+    # A step of its own: the timestamp is parsed once and used three times.
+    parsed = cells.withColumn("version", timestamp(F.col("version_text")))
+    usable = F.col("version") <= F.col("publish_time") + F.expr("INTERVAL 24 HOURS")
+    key = F.coalesce(F.concat(F.lit("key:"), "idempotency_key"), F.concat(F.lit("message:"), "message_id"))
+    period = F.when(F.col("period_text").rlike(_PERIOD), F.col("period_text"))
+    return parsed.select(
         F.monotonically_increasing_id().alias("row"),
         "*",
-        F.coalesce(F.concat(F.lit("key:"), "idempotency_key"), F.concat(F.lit("message:"), "message_id")).alias(
-            "record_key"
-        ),
-        F.when(F.col("period_text").rlike(_PERIOD), F.col("period_text"))
-        .otherwise(F.date_format("publish_time", "yyyy-MM"))
-        .alias("period_reference"),
-        F.when(usable, version).otherwise(F.col("publish_time")).alias("last_updated_ts"),
+        key.alias("record_key"),
+        period.otherwise(F.date_format("publish_time", "yyyy-MM")).alias("period_reference"),
+        F.when(usable, F.col("version")).otherwise(F.col("publish_time")).alias("last_updated_ts"),
         (F.col("version_text").isNotNull() & ~F.coalesce(usable, F.lit(False))).alias("version_fallback"),
-    ).drop("period_text", "version_text")
+    ).drop("period_text", "version_text", "version")
 
 
 def verdicts(events: DataFrame, current: DataFrame | None) -> DataFrame:

@@ -7,6 +7,8 @@ from leanops.ports.state import ATTEMPTS, BATCHES, CHECKPOINTS, Row, StateTable
 from leanops.usecases.leases import Lease
 from leanops.usecases.platform import Platform
 
+LONGEST_WAIT_MS = 86_400_000
+
 
 def open_batch(platform: Platform, topic: str, layer: str) -> Batch | None:
     """The batch that was begun and not closed, if there is one."""
@@ -72,11 +74,12 @@ def record_failure(platform: Platform, topic: str, layer: str, reason: str, *, p
     key = (pipeline_id(topic, layer),)
     stored = platform.state.get(ATTEMPTS, key)
     tries = 1 + int(stored.row["tries"] or 0) if stored else 1
+    wait_ms = min(platform.rules.backoff_s * 1000 * 2 ** (tries - 1), LONGEST_WAIT_MS)
     row: Row = {
         "pipeline_id": key[0],
         "tries": tries,
         "parked": park or tries >= platform.rules.tries,
-        "next_try_at": platform.now_ms() + platform.rules.backoff_s * 1000 * 2 ** (tries - 1),
+        "next_try_at": platform.now_ms() + wait_ms,
         "reason": reason,
         "updated_at": platform.now_ms(),
     }

@@ -85,10 +85,10 @@ def held(platform: Platform, resource: str) -> Iterator[Lease]:
     try:
         yield lease
     except (Exception, KeyboardInterrupt):
-        _let_go(platform, lease)
+        _let_go(platform, lease, heart, done)
         raise
     else:
-        _let_go(platform, lease)
+        _let_go(platform, lease, heart, done)
     finally:
         done.set()
 
@@ -103,7 +103,10 @@ def _beat(platform: Platform, lease: Lease, done: threading.Event) -> None:
             continue  # the store may be back before the lease ends
 
 
-def _let_go(platform: Platform, lease: Lease) -> None:
+def _let_go(platform: Platform, lease: Lease, heart: threading.Thread, done: threading.Event) -> None:
+    # A last beat after the release would take the lease again, for nobody.
+    done.set()
+    heart.join()
     try:
         release(platform, lease)
     except RetryableError:

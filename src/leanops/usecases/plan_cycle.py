@@ -65,20 +65,16 @@ def _work(
         rows = _new_rows(raw, standardized)
     except LeanOpsError as wrong:
         return TopicPlan(topic, schema, outcome=Outcome.FAILED, reason=str(wrong))
-    to_standardize = rows > 0 or pipeline_id(topic, STANDARDIZED) in begun
-    to_curate = schema is not None and (
-        to_standardize or pipeline_id(topic, CURATED) in begun or _is_ahead(platform, schema, standardized)
-    )
     held = {layer: _held_back(platform, failures.get(pipeline_id(topic, layer))) for layer in (STANDARDIZED, CURATED)}
-    plan = TopicPlan(
-        topic,
-        schema,
-        rows,
-        standardize=to_standardize and held[STANDARDIZED] is None,
-        curate=to_curate and held[CURATED] is None,
+    to_standardize = rows > 0 or pipeline_id(topic, STANDARDIZED) in begun
+    standardize = to_standardize and held[STANDARDIZED] is None
+    # What a held back Standardized does not bring is nothing to curate.
+    to_curate = schema is not None and (
+        standardize or pipeline_id(topic, CURATED) in begun or _is_ahead(platform, schema, standardized)
     )
-    if plan.standardize or plan.curate:
-        return plan
+    curate = to_curate and held[CURATED] is None
+    if standardize or curate:
+        return TopicPlan(topic, schema, rows, standardize, curate)
     reason = next((reason for reason in held.values() if reason), None)
     if reason and (to_standardize or to_curate):
         return TopicPlan(topic, schema, outcome=Outcome.PRIOR_FAILED, reason=reason)

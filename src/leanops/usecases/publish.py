@@ -5,10 +5,12 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 
 from leanops.domain.envelope import Event, event_from_line
+from leanops.domain.errors import UsageError
 from leanops.usecases.platform import Platform
 from leanops.usecases.topics import find_topic
 
 EVENTS_PER_APPEND = 100_000
+_BLANKS = " \t\x0b\f\r"
 
 
 def publish(
@@ -32,7 +34,7 @@ def events_from_lines(platform: Platform, lines: Iterable[bytes], name: str, *, 
     now = platform.clock()
     for number, raw in enumerate(lines, start=1):
         text = _decoded(raw.rstrip(b"\r\n"), f"{name} line {number}")
-        if not text.strip():
+        if not text.strip(_BLANKS):
             continue
         if envelope:
             yield event_from_line(text, now, f"{name} line {number}")
@@ -41,8 +43,6 @@ def events_from_lines(platform: Platform, lines: Iterable[bytes], name: str, *, 
 
 
 def _decoded(raw: bytes, place: str) -> str:
-    from leanops.domain.errors import UsageError
-
     try:
         return raw.decode()
     except UnicodeDecodeError as broken:

@@ -14,6 +14,8 @@ from leanops.usecases.drift import drift_rows, mark_logged
 from leanops.usecases.leases import Lease
 from leanops.usecases.platform import Platform
 
+_DRIFT_IDENTITY = ("topic_name", "column_name", "action", "details")
+
 
 @dataclass(frozen=True)
 class LayerResult:
@@ -35,12 +37,14 @@ class LayerResult:
         }
 
 
-def record(platform: Platform, cycle_id: str, topics: Mapping[str, Mapping[str, LayerResult]]) -> None:
+def record(
+    platform: Platform, cycle_id: str, topics: Mapping[str, Mapping[str, LayerResult]], *, is_repeated: bool = False
+) -> None:
     """Drift and run records of many topics in one append each; then their batches are closed."""
     done = [(topic, layer) for topic, layers in topics.items() for layer in layers.values()]
     if not done:
         return
-    _record_drift(platform, [topic for topic, layers in topics.items() if STANDARDIZED in layers])
+    _record_drift(platform, [topic for topic, layers in topics.items() if STANDARDIZED in layers], is_repeated)
     history = platform.rules.databases.ops_table("job_run_history")
     platform.catalog.create(history, OPS["job_run_history"])
     platform.step("before run record")
@@ -50,7 +54,7 @@ def record(platform: Platform, cycle_id: str, topics: Mapping[str, Mapping[str, 
         close(platform, result.batch)
 
 
-def _record_drift(platform: Platform, topics: list[str]) -> None:
+def _record_drift(platform: Platform, topics: list[str], is_repeated: bool) -> None:
     found: list[dict[str, Any]] = []
     columns: dict[str, Mapping[str, str]] = {}
     for topic in topics:
@@ -61,11 +65,25 @@ def _record_drift(platform: Platform, topics: list[str]) -> None:
         return
     log = platform.rules.databases.ops_table("drift_log")
     platform.catalog.create(log, OPS["drift_log"])
+    logged = _logged_drift(platform, log, topics) if is_repeated else set()
     platform.step("before drift")
-    platform.catalog.append(log, found)
+    platform.catalog.append(log, [row for row in found if _identity(row) not in logged])
     platform.step("after drift")
     for topic in {row["topic_name"] for row in found}:
         mark_logged(platform, topic, list(columns[topic]))
+
+
+def _logged_drift(platform: Platform, log: str, topics: list[str]) -> set[tuple[str, ...]]:
+    """What a process that was killed after its append has left; its note that it was logged is missing."""
+    return {
+        _identity(row)
+        for topic in topics
+        for row in platform.catalog.select(log, _DRIFT_IDENTITY, f"topic_name = '{topic}'")
+    }
+
+
+def _identity(row: Mapping[str, Any]) -> tuple[str, ...]:
+    return tuple(row[name] for name in _DRIFT_IDENTITY)
 
 
 def complete_begun(platform: Platform, cycle_id: str, topic: str, schema: Schema | None, lease: Lease) -> None:
@@ -86,7 +104,8 @@ def complete_begun(platform: Platform, cycle_id: str, topic: str, schema: Schema
         if _is_recorded(platform, batch):
             close(platform, batch)
         else:
-            record(platform, cycle_id, {topic: {layer: LayerResult(batch, mark.counts, snapshot, None)}})
+            done = {topic: {layer: LayerResult(batch, mark.counts, snapshot, None)}}
+            record(platform, cycle_id, done, is_repeated=True)
 
 
 def _is_recorded(platform: Platform, batch: Batch) -> bool:

@@ -36,6 +36,7 @@ class TopicResult:
     outcome: Outcome
     reason: str | None = None
     layers: dict[str, LayerResult] = field(default_factory=dict)
+    failure: Exception | None = field(default=None, repr=False)
 
     def as_json(self) -> dict[str, object]:
         """The form `cycle --json` prints."""
@@ -180,6 +181,7 @@ class _Cycle:
                 work(job)
             except Exception as failure:
                 job.result.outcome, job.result.reason = Outcome.FAILED, _reason(failure)
+                job.result.failure = failure
                 self._note_failure(job, layer or STANDARDIZED)
 
         if len(jobs) == 1:

@@ -224,7 +224,8 @@ class _Work:
     def _columns(self, kinds: Mapping[str, set[Kind]]) -> ColumnPlan:
         """Where each path goes; new columns are added to the table here, in one commit."""
         named = self.schema.named_paths if self.schema else ()
-        exempt = [path for path in (DEFAULT_KEY_PATH, *DEFAULT_PERIOD_PATHS) if path in kinds]
+        defaults = (DEFAULT_KEY_PATH, *DEFAULT_PERIOD_PATHS)
+        exempt = [path for path in defaults if path in kinds or path in self.target.paths]
         plan = plan_columns(self.target.paths, kinds, [*named, *exempt], self.batch.contract, self.batch.column_limits)
         if plan.added:
             self.platform.step("before alter")

@@ -1,5 +1,6 @@
 """The Spark session: one application, the Iceberg catalog, and settings that make results the same everywhere."""
 
+import logging
 import os
 import sys
 from collections.abc import Mapping
@@ -12,6 +13,7 @@ from leanops.adapters.iceberg.jars import cache_dir, fetch_jars, java_home
 CATALOG = "leanops"
 ICEBERG = "1.12.0"
 _RUNTIMES = {"3.5": "iceberg-spark-runtime-3.5_2.12", "4.1": "iceberg-spark-runtime-4.1_2.13"}
+_LOGGING = Path(__file__).with_name("log4j2.properties")
 _DRIVERS = {"sqlite": "org.xerial:sqlite-jdbc:3.50.3.0", "postgresql": "org.postgresql:postgresql:42.7.8"}
 
 
@@ -35,16 +37,22 @@ def start_session(options: SparkOptions) -> Any:
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     from pyspark.sql import SparkSession
 
-    jars = fetch_jars(_coordinates(options.engine), cache_dir(), java=home / "bin" / "java", transitive=False)
+    jars = fetch_jars(coordinates(options.engine), cache_dir(), java=home / "bin" / "java", transitive=False)
     builder = SparkSession.builder.master(options.master).appName("leanops")
     for key, value in {**_settings(options), **options.extra}.items():
         builder = builder.config(key, value)
     session = builder.config("spark.jars", ",".join(str(jar) for jar in jars)).getOrCreate()
-    session.sparkContext.setLogLevel("ERROR")
+    session.sparkContext.setLogLevel(_log_level())
     return session
 
 
-def _coordinates(engine: str) -> list[str]:
+def _log_level() -> str:
+    """Spark tells its errors only to those who look for them: what fails is told once, by us."""
+    return "ERROR" if logging.getLogger("leanops").isEnabledFor(logging.DEBUG) else "OFF"
+
+
+def coordinates(engine: str) -> list[str]:
+    """The jars Spark needs here, as group:artifact:version."""
     from pyspark import __version__ as spark
 
     line = ".".join(spark.split(".")[:2])
@@ -60,6 +68,7 @@ def _settings(options: SparkOptions) -> dict[str, str]:
         f"{catalog}.cache-enabled": "false",
         **{f"{catalog}.{key}": value for key, value in options.catalog.items()},
         "spark.driver.memory": options.driver_memory,
+        "spark.driver.extraJavaOptions": f'"-Dlog4j2.configurationFile={_LOGGING}" -Dleanops.spark.log={_log_level()}',
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.ui.enabled": "false",

@@ -1,0 +1,138 @@
+"""`make bench`: the rows of the bar that exist so far, each with its ratio, written to bench/results/latest.json."""
+
+import argparse
+import json
+import os
+import platform as machine
+import shutil
+import sys
+import tempfile
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from bench.data import TOPIC_SCHEMA, raw_table
+from bench.floor import run_floor
+from bench.period import bytes_ratio
+from leanops.runtimes.embedded import Embedded, create_home
+from leanops.usecases.deploy_schema import deploy_schema
+from leanops.usecases.run_cycle import run_cycle
+from leanops.usecases.topics import add_topic
+
+RESULTS = Path(__file__).parent / "results" / "latest.json"
+Row = dict[str, Any]
+
+
+def main() -> int:
+    """Run every row; exit 1 if one misses its bar."""
+    options = argparse.ArgumentParser(prog="make bench", description=main.__doc__)
+    options.add_argument("--events", type=int, default=1_000_000)
+    options.add_argument("--repeats", type=int, default=2, help="fresh loads; the best one counts, for the floor too")
+    options.add_argument("--keep", action="store_true", help="do not write the results file")
+    chosen = options.parse_args()
+    with tempfile.TemporaryDirectory(prefix="leanops-bench-") as folder:
+        rows = _Bench(Path(folder), chosen.events).run(chosen.repeats)
+    _print(rows)
+    if not chosen.keep:
+        report = {"date": f"{datetime.now(UTC):%Y-%m-%d}", "machine": _machine(), "rows": rows}
+        RESULTS.write_text(json.dumps(report, indent=1) + "\n")
+    return 0 if all(row["passed"] for row in rows) else 1
+
+
+class _Bench:
+    """One home, one Spark application, a fresh topic for every load."""
+
+    def __init__(self, folder: Path, count: int) -> None:
+        self.folder, self.count = folder, count
+        self.runtime = Embedded(create_home(folder / "home"))
+
+    def run(self, repeats: int) -> list[Row]:
+        _say("making the standard data")
+        first = raw_table(self.count, seed=1)
+        # Standardized has fewer keys than events; corrections aim at keys that surely exist.
+        corrections = raw_table(self.count // 20, seed=2, corrected=self.count // 2)
+        few = raw_table(500, seed=3, first_key=10**8)
+        self._load("warm-up", raw_table(2_000, seed=4))
+        loads, floors = [], []
+        for repeat in range(repeats):
+            topic = f"orders-{repeat}"
+            loads.append(self._load(topic, first))
+            floors.append(run_floor(self._raw_files(topic), self.folder / "floor.parquet"))
+            _say(
+                f"load {repeat + 1}: standardize {loads[-1][0]:.1f} s, curate {loads[-1][1]:.1f} s, floor {floors[-1]:.1f} s"
+            )
+        standardized, curated = min(load[0] for load in loads), min(load[1] for load in loads)
+        floor, whole = min(floors), min(sum(load) for load in loads)
+        corrected = self._append_and_cycle(topic, corrections)
+        _say(f"corrections: {corrected[0]:.1f} s and {corrected[1]:.1f} s")
+        self._append_and_cycle(topic, raw_table(500, seed=5, first_key=2 * 10**8))
+        small = self._append_and_cycle(topic, few)
+        _say(f"500 rows: {small[0]:.1f} s and {small[1]:.1f} s")
+        ratio, ours, theirs = bytes_ratio(self.runtime, f"iceberg_curated_db.{_table(topic)}", "2025-06")
+        self.runtime.close()
+        return [
+            _row("1 M events RAW to Standardized / DuckDB floor", standardized, floor, 6.0),
+            _row("curating 1 M / standardizing it", curated, standardized, 1.0),
+            _row("50 K corrections into 1 M, both layers / first load", sum(corrected), whole, 1 / 3),
+            _row("500 new rows into 1 M, both layers / first load", sum(small), whole, 1 / 10),
+            {**_row("period total, MB read / unpartitioned copy", ours, theirs, 1 / 10), "ratio": round(ratio, 4)},
+        ]
+
+    def _load(self, topic: str, events: Any) -> tuple[float, float]:
+        add_topic(self.runtime.platform, topic)
+        schema = json.dumps({**TOPIC_SCHEMA, "table_name": _table(topic)})
+        deploy_schema(self.runtime.platform, topic, schema, "bench", "bench")
+        return self._append_and_cycle(topic, events)
+
+    def _append_and_cycle(self, topic: str, events: Any) -> tuple[float, float]:
+        self._raw(topic).append(events)
+        result = run_cycle(self.runtime.platform, [topic])[0]
+        if result.outcome != "done":
+            sys.exit(f"bench: {topic} ended {result.outcome}: {result.reason}")
+        seconds = [result.layers[layer].seconds or 0.0 for layer in ("standardized", "curated")]
+        return seconds[0], seconds[1]
+
+    def _raw(self, topic: str) -> Any:
+        return self.runtime.catalog.load_table(self.runtime.platform.rules.databases.raw_table(topic))
+
+    def _raw_files(self, topic: str) -> list[str]:
+        return [task.file.file_path.removeprefix("file://") for task in self._raw(topic).scan().plan_files()]
+
+
+def _table(topic: str) -> str:
+    return topic.replace("-", "_")
+
+
+def _row(work: str, ours: float, theirs: float, bar: float) -> Row:
+    ratio = ours / theirs
+    return {
+        "work": work,
+        "ours_s": round(ours, 2),
+        "theirs_s": round(theirs, 2),
+        "ratio": round(ratio, 3),
+        "bar": round(bar, 3),
+        "passed": ratio <= bar,
+    }
+
+
+def _machine() -> str:
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    return f"{os.cpu_count()} cores, {memory:.0f} GiB, {machine.system()} {machine.machine()}, Python {machine.python_version()}"
+
+
+def _print(rows: list[Row]) -> None:
+    print(f"\n{'work':54} {'ours':>8} {'theirs':>8} {'ratio':>7} {'bar':>6}")
+    for row in rows:
+        verdict = "pass" if row["passed"] else "FAIL"
+        print(
+            f"{row['work']:54} {row['ours_s']:8.2f} {row['theirs_s']:8.2f} {row['ratio']:7.3f} {row['bar']:6.3f}  {verdict}"
+        )
+
+
+def _say(text: str) -> None:
+    print(f"bench: {text}", flush=True)
+
+
+if __name__ == "__main__":
+    shutil.rmtree("spark-warehouse", ignore_errors=True)
+    sys.exit(main())

@@ -1,0 +1,75 @@
+"""Writes the parts of docs/reference that the code itself knows: `python docs/generate.py`."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import typer.main
+
+from leanops.domain.schema import Schema
+from leanops.entrypoints.cli.app import app
+from leanops.settings import Settings
+
+REFERENCE = Path(__file__).parent / "reference"
+MARK = "<!-- From here on written by docs/generate.py from the code. -->\n"
+
+
+def cli_page() -> str:
+    """The page as people wrote it down to the mark, then every command with its arguments and options."""
+    parts = ["\n## Commands\n"]
+    for words, command in commands(typer.main.get_command(app), ("leanops",)):
+        arguments = [_name(one) for one in command.params if one.param_type_name == "argument"]
+        parts.append(f"### `{' '.join([*words, *arguments])}`\n\n{' '.join(command.help.split())}\n")
+        rows = [f"| `{_name(one)}` | {one.help}{_default(one)} |" for one in command.params if one.name != "help"]
+        if rows:
+            parts.append("| | |\n|---|---|\n" + "\n".join(rows) + "\n")
+    return _written_by_hand("cli.md") + "\n".join(parts)
+
+
+def commands(command: Any, words: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Every command that can be typed, with its words."""
+    for name, child in command.commands.items():
+        if getattr(child, "commands", None):
+            yield from commands(child, (*words, name))
+        else:
+            yield (*words, name), child
+
+
+def settings_page() -> str:
+    """The page as people wrote it down to the mark, then every setting."""
+    rows = [
+        f"| `{name}` | `LEANOPS_{name.upper()}` | `{json.dumps(field.default)}` | {field.description} |"
+        for name, field in Settings.model_fields.items()
+    ]
+    header = "\n| setting | variable | default | |\n|---|---|---|---|\n"
+    return _written_by_hand("settings.md") + header + "\n".join(rows) + "\n"
+
+
+def schema_file() -> str:
+    """The JSON Schema of a schema file."""
+    described = {"$schema": "https://json-schema.org/draft/2020-12/schema", **Schema.model_json_schema()}
+    return json.dumps({**described, "title": "Lean-Ops schema file"}, indent=2) + "\n"
+
+
+def _written_by_hand(page: str) -> str:
+    return (REFERENCE / page).read_text(encoding="utf-8").split(MARK)[0] + MARK
+
+
+def _name(parameter: Any) -> str:
+    if parameter.param_type_name == "argument":
+        return str(parameter.metavar).replace("|", "\\|")
+    takes = "" if parameter.is_flag else f" {parameter.metavar or parameter.name.upper()}"
+    return ", ".join(parameter.opts) + takes
+
+
+def _default(parameter: Any) -> str:
+    value = parameter.default
+    return "" if value in (None, False) or callable(value) else f" `{value}` if left out."
+
+
+PAGES = {"cli.md": cli_page, "settings.md": settings_page, "schema.json": schema_file}
+
+if __name__ == "__main__":
+    for page, written in PAGES.items():
+        (REFERENCE / page).write_text(written(), encoding="utf-8")

@@ -1,0 +1,108 @@
+"""The command line: every command, and the one place that turns failures into a line and an exit code."""
+
+import sys
+import traceback
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from leanops.domain.errors import LeanOpsError, UsageError
+from leanops.entrypoints.cli import (
+    cycle,
+    demo,
+    doctor,
+    errors,
+    homes,
+    publish,
+    schema,
+    sql,
+    status,
+    topics,
+)
+
+DONE, FAILED, USAGE, PROBLEMS, INTERRUPTED = 0, 1, 2, 3, 130
+
+app = typer.Typer(
+    name="leanops",
+    help="Event streams into accounted Iceberg tables. Start with: leanops demo",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command("init")(homes.init)
+app.command("demo")(demo.demo)
+app.add_typer(topics.app, name="topics", help="Topics: add, list, show, pause, resume, retry.")
+app.command("publish")(publish.publish)
+app.add_typer(schema.app, name="schema", help="Schemas: deploy, show.")
+app.command("cycle")(cycle.cycle)
+app.command("status")(status.status)
+app.command("sql")(sql.sql)
+app.add_typer(errors.app, name="errors", help="Quarantined rows: list, show.")
+app.command("doctor")(doctor.doctor)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        typer.echo(f"leanops {version('leanops')}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    debug: Annotated[bool, typer.Option("--debug", help="Show the whole trace of a failure.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Options of every command."""
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run one command and end the process with its exit code."""
+    sys.exit(run(sys.argv[1:] if arguments is None else arguments))
+
+
+def run(words: Sequence[str]) -> int:
+    """Run one command; its exit code."""
+    debug = "--debug" in words
+    if debug:
+        _show_logs()
+    try:
+        code = app([word for word in words if word != "--debug"], prog_name="leanops", standalone_mode=False)
+        return code if isinstance(code, int) else DONE
+    except BrokenPipeError:
+        # The reader has seen enough. What is left in the buffer has nowhere to go.
+        sys.stdout = None
+        return FAILED
+    except (KeyboardInterrupt, typer.Abort):
+        return _complain("interrupted", INTERRUPTED)
+    except Exception as failure:
+        if debug:
+            traceback.print_exc()
+        return _complain(*_explained(failure))
+
+
+def _explained(failure: Exception) -> tuple[str, int]:
+    """One line, and the exit code. A foreign failure may quote data, so only its kind is told."""
+    if isinstance(failure, LeanOpsError):
+        return str(failure), USAGE if isinstance(failure, UsageError) else FAILED
+    if isinstance(failure, typer.TyperException):
+        return failure.format_message(), failure.exit_code
+    return f"unexpected {type(failure).__name__}; run it again as leanops --debug … and report the trace", FAILED
+
+
+def _complain(text: str, code: int) -> int:
+    is_help = "\n" in text.strip()
+    typer.echo(text if is_help else f"error: {' '.join(text.split())}", err=True)
+    return code
+
+
+def _show_logs() -> None:
+    import logging
+
+    logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(name)s: %(message)s")
+    logging.getLogger("leanops").setLevel(logging.DEBUG)

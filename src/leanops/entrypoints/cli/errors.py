@@ -1,0 +1,107 @@
+"""Quarantined rows: listed and inspected."""
+
+from enum import StrEnum
+from typing import Annotated, Any
+
+import typer
+
+from leanops.entrypoints.cli.homes import opened
+from leanops.entrypoints.cli.options import Json
+from leanops.entrypoints.cli.output import (
+    console,
+    counted,
+    note,
+    print_json,
+    print_json_array,
+    printable,
+    say,
+    shown,
+    table,
+)
+
+app = typer.Typer(no_args_is_help=True)
+SHORT_ID = 12
+_SHOWN = ("topic_name", "layer", "status", "detected_ts", "message_id")
+
+
+class Layer(StrEnum):
+    """The layer an error was found in."""
+
+    STANDARDIZED = "standardized"
+    CURATED = "curated"
+
+
+TopicFilter = Annotated[str | None, typer.Option("--topic", metavar="TOPIC", help="Only this topic.")]
+RuleFilter = Annotated[str | None, typer.Option("--rule", metavar="RULE", help="Only this rule, like cde_missing.")]
+LayerFilter = Annotated[Layer | None, typer.Option("--layer", help="Only this layer.")]
+Limit = Annotated[int, typer.Option("--limit", min=1, max=100_000, help="At most this many, newest first.")]
+ErrorId = Annotated[str, typer.Argument(metavar="ERROR_ID", help="Id of the error, or its first characters.")]
+
+
+@app.command("list")
+def list_(
+    topic: TopicFilter = None,
+    rule: RuleFilter = None,
+    layer: LayerFilter = None,
+    limit: Limit = 20,
+    as_json: Json = False,
+) -> None:
+    """List quarantined rows, newest first, with every rule broken."""
+    with opened() as runtime:
+        from leanops.usecases.topics import find_topic
+        from leanops.views.errors import list_errors, summary
+
+        if topic:
+            find_topic(runtime.platform, topic)
+        found = list_errors(runtime.sources(), topic=topic, rule=_known(rule), layer=layer, limit=limit)
+    if as_json:
+        print_json_array(found)
+        return
+    rows = [[row["error_id"][:SHORT_ID], *(row[name] for name in _SHOWN), summary(row["failures"])] for row in found]
+    if rows:
+        console().print(table(("error", "topic", "layer", "status", "detected", "message", "failures"), rows))
+    say(f"the newest {limit:,}; more with --limit" if len(found) == limit else counted(len(found), "error"))
+
+
+@app.command()
+def show(error_id: ErrorId, as_json: Json = False) -> None:
+    """Show one error and its event, fetched from RAW."""
+    with opened() as runtime:
+        from leanops.views.errors import find_error, payload_of
+
+        sources = runtime.sources()
+        error = find_error(sources, error_id)
+        payload = payload_of(sources, error)
+    note("the payload is the event as it was received; it may hold personal data", style="yellow")
+    text = payload.text if payload else None
+    if as_json:
+        print_json({**error, "payload": text, "copies": payload.copies if payload else 0})
+        return
+    _print(error)
+    if payload is None:
+        say(f"the event is no longer in {error['source']}")
+    else:
+        say(f"payload, {len(payload.text.encode()):,} bytes, {payload.copies} in RAW:")
+        console().print(printable(payload.text))
+
+
+def _print(error: dict[str, Any]) -> None:
+    rows = [[name, shown(value)] for name, value in error.items() if name != "failures"]
+    console().print(table(("error", ""), rows))
+    columns = ("rule", "column", "path", "message", "value")
+    failures = [[failure[column] for column in columns] for failure in error["failures"]]
+    console().print(table(columns, failures))
+
+
+def _known(rule: str | None) -> str | None:
+    """The rule itself if it is on the list; a typo is told."""
+    import difflib
+
+    from leanops.domain.errors import UsageError
+    from leanops.domain.failures import Rule
+
+    if rule is None or rule in set(Rule):
+        return rule
+    close = [one for one in Rule if rule in one] or difflib.get_close_matches(rule, list(Rule), n=1)
+    hint = f"did you mean {close[0]}?" if close else f"use one of {', '.join(Rule)}"
+    raise UsageError(f"there is no rule {rule!r}; {hint}")

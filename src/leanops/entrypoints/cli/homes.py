@@ -1,0 +1,60 @@
+"""Homes: made once, found by every other command."""
+
+import getpass
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from leanops.domain.errors import UsageError
+from leanops.entrypoints.cli.output import say
+
+if TYPE_CHECKING:
+    from leanops.runtimes.embedded import Embedded
+    from leanops.usecases.audit import Actor
+
+Folder = Annotated[
+    Path | None, typer.Argument(metavar="[PATH]", help="Folder that gets the home; the current one if left out.")
+]
+
+
+def init(path: Folder = None) -> None:
+    """Make a home: .leanops here or in PATH, or what LEANOPS_HOME names. One that is there stays as it is."""
+    from leanops.runtimes.embedded import HOME, create_home
+    from leanops.settings import FILE
+
+    chosen = os.environ.get("LEANOPS_HOME")
+    home = Path(chosen).expanduser() if chosen and path is None else (path or Path()) / HOME
+    existed = (home / FILE).exists()
+    try:
+        create_home(home.resolve())
+    except OSError as refused:
+        raise UsageError(f"{home} cannot be made ({refused.strerror}); choose another folder") from None
+    say(f"{home.resolve()} is there already; nothing changed" if existed else f"made {home.resolve()}")
+    if not existed:
+        say("next: leanops topics add TOPIC")
+
+
+@contextmanager
+def opened() -> Iterator["Embedded"]:
+    """The home of this folder, open for one command."""
+    from leanops.runtimes.embedded import Embedded, find_home
+
+    runtime = Embedded(find_home())
+    try:
+        yield runtime
+    finally:
+        runtime.close()
+
+
+def actor() -> "Actor":
+    """Who gives this command."""
+    from leanops.usecases.audit import Actor
+
+    try:
+        return Actor(getpass.getuser())
+    except (KeyError, OSError):  # a container may run under a number that has no name
+        return Actor(f"uid {os.getuid()}")

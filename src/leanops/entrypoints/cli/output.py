@@ -1,0 +1,109 @@
+"""What a command prints: tables and sentences for people, JSON for programs."""
+
+import re
+import sys
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+WIDEST = 10_000
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+
+
+def console(*, to_stderr: bool = False) -> "Console":
+    """Where people read; a pipe gets whole lines, whatever their width."""
+    from rich.console import Console
+
+    stream = sys.stderr if to_stderr else sys.stdout
+    width = None if stream.isatty() else WIDEST
+    return Console(file=stream, width=width, highlight=False, markup=False, emoji=False, soft_wrap=True)
+
+
+def say(text: str, style: str | None = None) -> None:
+    """One sentence on standard output."""
+    console().print(printable(text), style=style)
+
+
+def note(text: str, style: str | None = None) -> None:
+    """One sentence on standard error: what a program that reads the output should not see."""
+    console(to_stderr=True).print(printable(text), style=style)
+
+
+def printable(text: str) -> str:
+    """The text with control characters made visible, so that data cannot steer a terminal."""
+    return _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
+
+
+def print_json(value: Any) -> None:
+    """One JSON value on a line of its own."""
+    typer.echo(_encoded(value) + b"\n", nl=False)
+
+
+def print_json_array(values: Iterable[Any]) -> None:
+    """An array whose members are written as they come."""
+    typer.echo("[", nl=False)
+    for number, value in enumerate(values):
+        typer.echo((b",\n" if number else b"") + _encoded(value), nl=False)
+    typer.echo("]")
+
+
+def _encoded(value: Any) -> bytes:
+    import msgspec
+
+    # A DECIMAL is a JSON number with all its digits; what JSON cannot say is its text.
+    return msgspec.json.Encoder(enc_hook=str, decimal_format="number").encode(value)
+
+
+def table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, grouped: bool = False) -> "Table":
+    """A table of values, numbers to the right; where they are counts, their digits are grouped."""
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    kept = list(rows)
+    drawn = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    for at, name in enumerate(columns):
+        first = next((row[at] for row in kept if row[at] is not None), None)
+        is_number = isinstance(first, int | float) and not isinstance(first, bool)
+        drawn.add_column(name, justify="right" if is_number else "left", overflow="fold")
+    for row in kept:
+        drawn.add_row(*(value if isinstance(value, Text) else Text(shown(value, grouped=grouped)) for value in row))
+    return drawn
+
+
+def fits(screen: "Console", drawn: "Table") -> bool:
+    """Whether no column of a table would have to be squeezed."""
+    from rich.measure import Measurement
+
+    return Measurement.get(screen, screen.options.update(max_width=WIDEST), drawn).maximum <= screen.width
+
+
+def counted(number: int, noun: str) -> str:
+    """`1 event`, `2 events`."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def shown(value: Any, *, grouped: bool = False) -> str:
+    """A value as people read it."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, int):
+        return f"{value:,}" if grouped else str(value)
+    if isinstance(value, datetime):
+        return (value.astimezone(UTC) if value.tzinfo else value).replace(tzinfo=None).isoformat(" ")
+    return printable(str(value))
+
+
+def colored(text: str, style: str) -> Any:
+    """A cell in a color."""
+    from rich.text import Text
+
+    return Text(text, style=style)

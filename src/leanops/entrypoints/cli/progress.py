@@ -1,0 +1,79 @@
+"""Live progress on standard error, only where a person looks."""
+
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from leanops.entrypoints.cli.output import console
+
+# How far a topic has come when a step of its cycle begins.
+_STEPS = {"standardize": 0.0, "commit standardized": 0.45, "curate": 0.55, "commit curated": 0.9}
+
+
+def is_watched() -> bool:
+    """Whether a person would see it."""
+    return sys.stderr.isatty()
+
+
+def _bar(*columns: Any) -> Any:
+    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+    return Progress(
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=24),
+        *columns,
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+        console=console(to_stderr=True),
+        disable=not is_watched(),
+        transient=True,
+    )
+
+
+@contextmanager
+def counting(description: str, total: int | None, unit: str) -> Iterator[Callable[[int], None]]:
+    """A bar that is told how many are done; shows the rate."""
+    from rich.progress import TextColumn
+
+    with _bar(TextColumn("{task.completed:,.0f} " + unit), _rate(unit)) as bar:
+        task = bar.add_task(description, total=total)
+        yield lambda done: bar.update(task, completed=done)
+
+
+@contextmanager
+def waiting(description: str) -> Iterator[Callable[[str], None]]:
+    """A spinner for work whose end nobody knows; can be told what goes on."""
+    with _bar() as bar:
+        task = bar.add_task(description, total=None)
+        yield lambda text: bar.update(task, description=text)
+
+
+@contextmanager
+def cycling(rows: Mapping[str, int]) -> Iterator[Callable[[str, str], None]]:
+    """A bar over the rows a cycle expects per topic; topics that wait for nothing count as one row."""
+    from rich.progress import TextColumn
+
+    weights = {topic: max(1, expected) for topic, expected in rows.items()}
+    reached: dict[str, float] = {}
+    with _bar(TextColumn("{task.completed:,.0f} rows"), _rate("rows")) as bar:
+        task = bar.add_task("planning", total=sum(weights.values()) or None)
+
+        def step(topic: str, name: str) -> None:
+            reached[topic] = _STEPS.get(name, 0.0) * weights.get(topic, 1)
+            bar.update(task, completed=sum(reached.values()), description=f"{topic}: {name}")
+
+        yield step
+
+
+def _rate(unit: str) -> Any:
+    from rich.progress import ProgressColumn, Task
+    from rich.text import Text
+
+    class Rate(ProgressColumn):
+        def render(self, task: Task) -> Text:
+            speed = task.finished_speed or task.speed
+            return Text(f"{speed:,.0f} {unit}/s" if speed else "")
+
+    return Rate()

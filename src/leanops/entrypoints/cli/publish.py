@@ -1,0 +1,77 @@
+"""Events of a file, or of standard input, into RAW."""
+
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Annotated
+
+import typer
+
+from leanops.domain.errors import UsageError
+from leanops.entrypoints.cli.homes import opened
+from leanops.entrypoints.cli.options import Topic
+from leanops.entrypoints.cli.output import counted, say
+from leanops.entrypoints.cli.progress import counting
+
+if TYPE_CHECKING:
+    from leanops.domain.envelope import Event
+    from leanops.usecases.platform import Platform
+
+EVENTS_PER_TICK = 1_000
+File = Annotated[str, typer.Argument(metavar="FILE.jsonl|-", help="One event a line; - reads standard input.")]
+Envelope = Annotated[
+    bool, typer.Option("--envelope", help="Each line is an envelope with message_id, publish_time and payload.")
+]
+Wait = Annotated[bool, typer.Option("--wait", help="Return when the events are in RAW (always so on this runtime).")]
+
+
+def publish(topic: Topic, file: File, envelope: Envelope = False, wait: Wait = False) -> None:
+    """Publish every line of a file as an event. If one line is bad, nothing is published."""
+    with opened() as runtime:
+        from leanops.usecases.publish import publish as append
+        from leanops.usecases.topics import find_topic
+
+        platform = runtime.platform
+        find_topic(platform, topic)
+        with _lines(file) as lines:
+            total = _checked(platform, lines, file, envelope)
+            lines.seek(0)
+            with counting(f"publish {topic}", total, "events") as progress:
+                published = append(platform, topic, _events(platform, lines, file, envelope), progress)
+    say(f"{counted(published, 'event')} published to {topic}")
+
+
+@contextmanager
+def _lines(file: str) -> Iterator[IO[bytes]]:
+    """The file, readable twice; standard input is kept aside for that."""
+    if file == "-":
+        with tempfile.TemporaryFile() as kept:
+            while piece := sys.stdin.buffer.read(1 << 20):
+                kept.write(piece)
+            kept.seek(0)
+            yield kept
+        return
+    with ExitStack() as closing:
+        try:
+            source = closing.enter_context(Path(file).open("rb"))
+        except OSError as missing:
+            raise UsageError(f"{file} cannot be read: {(missing.strerror or 'no such file').lower()}") from None
+        yield source
+
+
+def _checked(platform: "Platform", lines: IO[bytes], file: str, envelope: bool) -> int:
+    """How many events there are; raises at the first line that is none."""
+    count = 0
+    with counting(f"check {file}", None, "events") as progress:
+        for count, _ in enumerate(_events(platform, lines, file, envelope), start=1):
+            if count % EVENTS_PER_TICK == 0:
+                progress(count)
+    return count
+
+
+def _events(platform: "Platform", lines: IO[bytes], file: str, envelope: bool) -> "Iterator[Event]":
+    from leanops.usecases.publish import events_from_lines
+
+    return events_from_lines(platform, lines, "standard input" if file == "-" else file, envelope=envelope)

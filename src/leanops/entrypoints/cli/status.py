@@ -1,0 +1,67 @@
+"""The health of every topic."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from leanops.entrypoints.cli.homes import opened
+from leanops.entrypoints.cli.options import Json
+from leanops.entrypoints.cli.output import colored, console, print_json, say, table
+
+if TYPE_CHECKING:
+    from leanops.views.status import TopicStatus
+
+
+def status(as_json: Json = False) -> None:
+    """Show every topic: rows per layer, lag, errors, balance."""
+    with opened() as runtime:
+        from leanops.views.status import status as all_topics
+
+        topics = all_topics(runtime.sources())
+    if as_json:
+        balanced = all(topic.balance.balanced for topic in topics)
+        print_json({"balanced": balanced, "topics": [topic.as_json() for topic in topics]})
+    elif topics:
+        show(topics)
+    else:
+        say("no topics yet; add one with: leanops topics add TOPIC")
+
+
+def show(topics: "Sequence[TopicStatus]") -> None:
+    """The topics as a table, and below it what is wrong with any of them."""
+    columns = ("topic", "status", "schema", "RAW", "Standardized", "Curated", "parse errors", "errors", "lag")
+    rows = [
+        [
+            topic.topic,
+            topic.status,
+            topic.schema_version if topic.schema_version is not None else "none",
+            topic.raw_rows,
+            topic.standardized_rows,
+            topic.curated_rows,
+            topic.parse_errors,
+            topic.errors,
+            topic.lag_rows if topic.lag_rows is not None else "unknown",
+            _moment(topic.last_batch_at),
+            _balance(topic),
+        ]
+        for topic in topics
+    ]
+    screen = console()
+    screen.print(table((*columns, "last batch", "balance"), rows, grouped=True))
+    for topic in topics:
+        for complaint in topic.balance.complaints():
+            screen.print(f"{topic.topic}: OUT OF BALANCE: {complaint}", style="bold red")
+        for layer, failure in topic.failures.items():
+            screen.print(f"{topic.topic}: {layer} {failure}", style="red")
+        if topic.reason:
+            screen.print(f"{topic.topic}: {topic.status.lower()}: {topic.reason}", style="yellow")
+
+
+def _moment(at: datetime | None) -> str:
+    return f"{at:%Y-%m-%d %H:%M:%S}" if at else "never"
+
+
+def _balance(topic: "TopicStatus") -> Any:
+    if not topic.balance.balanced:
+        return colored("OUT OF BALANCE", "bold red")
+    return colored("balanced", "green") if topic.balance.checks else colored("nothing read", "dim")

@@ -1,0 +1,141 @@
+"""Topics: added, listed, paused, resumed, retried."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from leanops.domain.errors import UsageError
+from leanops.entrypoints.cli.homes import actor, opened
+from leanops.entrypoints.cli.options import Json, Topic
+from leanops.entrypoints.cli.output import console, counted, print_json, print_json_array, say, table
+
+if TYPE_CHECKING:
+    from leanops.usecases.platform import Platform
+    from leanops.usecases.topics import Topic as Registered
+
+app = typer.Typer(no_args_is_help=True)
+SomeTopic = Annotated[str | None, typer.Argument(metavar="[TOPIC]", help="Name of the topic; or use --all.")]
+All = Annotated[bool, typer.Option("--all", help="Every topic: maintenance mode.")]
+Reason = Annotated[str | None, typer.Option("--reason", help="Why; shown by status and to the next operator.")]
+NewTopics = Annotated[list[str], typer.Argument(metavar="TOPIC...", help="Names of the topics.")]
+
+
+@app.command("list")
+def list_(as_json: Json = False) -> None:
+    """List every topic with its status and schema version."""
+    with opened() as runtime:
+        from leanops.usecases.topics import list_topics
+
+        found = list_topics(runtime.platform)
+    if as_json:
+        print_json_array(_as_json(topic) for topic in found)
+    elif found:
+        rows = [[one.name, one.status, one.schema_version or "none", one.reason] for one in found]
+        console().print(table(("topic", "status", "schema", "reason"), rows))
+    else:
+        say("no topics yet; add one with: leanops topics add TOPIC")
+
+
+@app.command()
+def show(topic: Topic, as_json: Json = False) -> None:
+    """Show one topic: its status, its tables, its balance."""
+    with opened() as runtime:
+        from leanops.entrypoints.cli import status
+        from leanops.views.status import status as status_of
+        from leanops.views.topics import tables_of
+
+        sources = runtime.sources()
+        found = status_of(sources, [topic])
+        tables = tables_of(sources, topic)
+    if as_json:
+        print_json({**found[0].as_json(), "tables": [one.as_json() for one in tables]})
+        return
+    status.show(found)
+    rows = [
+        [one.layer, one.name, one.payload_columns, one.snapshots]
+        if one.exists
+        else [one.layer, one.name, "", "not yet"]
+        for one in tables
+    ]
+    console().print(table(("layer", "table", "payload columns", "snapshots"), rows))
+
+
+@app.command()
+def add(topics: NewTopics) -> None:
+    """Register topics and make their RAW tables. Adding one again changes nothing."""
+    with opened() as runtime:
+        from leanops.usecases.topics import add_topic, list_topics
+
+        platform = runtime.platform
+        for topic in topics:
+            known = topic in {one.name for one in list_topics(platform)}
+            add_topic(platform, topic)
+            if not known:
+                _audit(platform, "topics add", [topic])
+            table_name = platform.rules.databases.raw_table(topic)
+            say(f"{topic} is registered already" if known else f"{topic} added; its events land in {table_name}")
+
+
+@app.command()
+def pause(topic: SomeTopic = None, every: All = False, reason: Reason = None) -> None:
+    """Stop processing a topic, or all. Events keep landing in RAW."""
+    with opened() as runtime:
+        from leanops.usecases.topics import pause_topic
+
+        names = _chosen(runtime.platform, topic, every)
+        for name in names:
+            pause_topic(runtime.platform, name, reason)
+        _audit(runtime.platform, "topics pause", names, reason)
+    say(f"{_these(names)} paused; events keep landing in RAW")
+
+
+@app.command()
+def resume(topic: SomeTopic = None, every: All = False, reason: Reason = None) -> None:
+    """Process a topic again, or all, from where it stopped."""
+    with opened() as runtime:
+        from leanops.usecases.topics import resume_topic
+
+        names = _chosen(runtime.platform, topic, every)
+        for name in names:
+            resume_topic(runtime.platform, name)
+        _audit(runtime.platform, "topics resume", names, reason)
+    say(f"{_these(names)} resumed; the next cycle goes on where it stopped")
+
+
+@app.command()
+def retry(topic: Topic) -> None:
+    """Let the next cycle try a failed or parked topic again."""
+    with opened() as runtime:
+        from leanops.usecases.topics import retry_topic
+
+        retry_topic(runtime.platform, topic)
+        _audit(runtime.platform, "topics retry", [topic])
+    say(f"{topic} will be tried again by the next cycle")
+
+
+def _chosen(platform: "Platform", topic: str | None, every: bool) -> list[str]:
+    from leanops.usecases.topics import find_topic, list_topics
+
+    if (topic is None) != every:
+        raise UsageError("name one topic, or say --all")
+    return [find_topic(platform, topic).name] if topic else [one.name for one in list_topics(platform)]
+
+
+def _these(names: list[str]) -> str:
+    return names[0] if len(names) == 1 else counted(len(names), "topic")
+
+
+def _audit(platform: "Platform", action: str, names: list[str], reason: str | None = None) -> None:
+    from leanops.usecases.audit import record_action
+
+    record_action(platform, actor(), action, names, {"reason": reason} if reason else None)
+
+
+def _as_json(topic: "Registered") -> dict[str, object]:
+    return {
+        "topic": topic.name,
+        "status": topic.status,
+        "processing_enabled": topic.processing_enabled,
+        "schema_version": topic.schema_version,
+        "reason": topic.reason,
+    }

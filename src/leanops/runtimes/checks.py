@@ -1,0 +1,150 @@
+"""What the embedded runtime needs, checked one by one; each problem says how to fix it."""
+
+import os
+import shutil
+import stat
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from leanops.domain.errors import LeanOpsError
+
+ENOUGH_DISK = 2 << 30
+_OLDEST, _TOO_NEW = (3, 11), (3, 14)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One check: what was found, and how to fix it where it is a problem."""
+
+    name: str
+    ok: bool
+    found: str
+    fix: str | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def check_all() -> Iterator[Finding]:
+    """Every check, in the order in which they build on each other."""
+    for check in (_python, _spark, _java, _jars):
+        yield _guarded(check)
+    home = _guarded(_home)
+    yield home
+    if home.ok:
+        for inside in (_settings, _writable, _disk, _catalog, _state, _pii_key):
+            yield _guarded(inside, Path(home.found))
+
+
+def _guarded(check: Callable[..., Finding], *arguments: Any) -> Finding:
+    """What a check raises is its finding."""
+    name = check.__name__.strip("_").replace("_", " ")
+    try:
+        finding = check(*arguments)
+    except LeanOpsError as problem:
+        found, _, fix = str(problem).partition("; ")
+        return Finding(name, False, found, fix or None)
+    except OSError as problem:
+        return Finding(name, False, f"{problem.strerror}: {problem.filename}", "check the permissions")
+    return Finding(name, True, finding.found) if finding.ok else finding
+
+
+def _python() -> Finding:
+    here = sys.version_info
+    is_supported = _OLDEST <= (here.major, here.minor) < _TOO_NEW
+    return Finding("python", is_supported, f"{here.major}.{here.minor}.{here.micro}", "use Python 3.11, 3.12 or 3.13")
+
+
+def _spark() -> Finding:
+    try:
+        return Finding("spark", True, f"PySpark {version('pyspark')}")
+    except PackageNotFoundError:
+        return Finding("spark", False, "PySpark is not installed", "pip install 'leanops[embedded]'")
+
+
+def _java() -> Finding:
+    from leanops.adapters.iceberg.jars import java_home
+
+    home = java_home()
+    program = home / "bin" / "java"
+    fix = "set JAVA_HOME to a Java 17, or unset it to use the bundled one"
+    try:
+        said = subprocess.run([program, "-version"], capture_output=True, text=True, timeout=60, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return Finding("java", False, f"{program} does not run", fix)
+    first = (said.stderr or said.stdout).splitlines()
+    return Finding("java", said.returncode == 0, f"{first[0] if first else 'no answer'} in {home}", fix)
+
+
+def _jars() -> Finding:
+    from leanops.adapters.iceberg.jars import cache_dir, fetch_jars, java_home
+    from leanops.adapters.iceberg.session import coordinates
+
+    jars = fetch_jars(coordinates("sqlite"), cache_dir(), java=java_home() / "bin" / "java", transitive=False)
+    return Finding("jars", True, f"{len(jars)} in {jars[0].parent}")
+
+
+def _home() -> Finding:
+    from leanops.runtimes.embedded import find_home
+
+    return Finding("home", True, str(find_home()))
+
+
+def _settings(home: Path) -> Finding:
+    from leanops.settings import load_settings
+
+    changed = load_settings(home).model_fields_set
+    return Finding("settings", True, f"valid, {len(changed)} changed from the default")
+
+
+def _writable(home: Path) -> Finding:
+    with tempfile.NamedTemporaryFile(dir=home, prefix=".doctor-"):
+        return Finding("writable", True, "files can be made")
+
+
+def _disk(home: Path) -> Finding:
+    free = shutil.disk_usage(home).free
+    return Finding("disk", free >= ENOUGH_DISK, f"{free / (1 << 30):,.1f} GB free", "free at least 2 GB")
+
+
+def _catalog(home: Path) -> Finding:
+    from sqlalchemy.exc import SQLAlchemyError
+
+    from leanops.runtimes.embedded import Embedded
+
+    try:
+        runtime = Embedded(home)
+        try:
+            tables = sum(len(runtime.catalog.list_tables(space)) for space in runtime.catalog.list_namespaces())
+        finally:
+            runtime.close()
+    except SQLAlchemyError:
+        return Finding("catalog", False, f"{home}/catalog.db does not open", "restore it from a backup")
+    return Finding("catalog", True, f"{tables} tables")
+
+
+def _state(home: Path) -> Finding:
+    from leanops.adapters.sql.state import SqlState
+    from leanops.ports.state import SCHEMA_REGISTRY
+
+    state = SqlState(f"sqlite:///{home}/state.db")
+    try:
+        return Finding("state", True, f"{sum(1 for _ in state.rows(SCHEMA_REGISTRY))} topics")
+    finally:
+        state.close()
+
+
+def _pii_key(home: Path) -> Finding:
+    if os.environ.get("LEANOPS_PII_KEY"):
+        return Finding("pii key", True, "from LEANOPS_PII_KEY")
+    key = home / "pii.key"
+    if not key.exists() or not key.read_text().strip():
+        return Finding("pii key", False, f"no key in {key}", "restore it from a backup, or set LEANOPS_PII_KEY")
+    mode = stat.S_IMODE(key.stat().st_mode)
+    return Finding("pii key", mode & 0o077 == 0, f"{key}, mode {mode:o}", f"chmod 600 {key}")

@@ -1,0 +1,20 @@
+"""What every view reads from."""
+
+from dataclasses import dataclass
+
+from leanops.domain.topics import Databases
+from leanops.ports.query import Query
+from leanops.ports.schemas import Schemas
+from leanops.ports.state import StateStore
+from leanops.ports.tables import Catalog
+
+
+@dataclass(frozen=True)
+class Sources:
+    """Ports and database names; views only read."""
+
+    catalog: Catalog
+    state: StateStore
+    schemas: Schemas
+    query: Query
+    databases: Databases

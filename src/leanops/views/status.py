@@ -1,0 +1,150 @@
+"""The health of every topic: what it holds, what waits, what failed, and whether it balances."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from leanops.domain.batches import CURATED, STANDARDIZED, pipeline_id
+from leanops.domain.errors import LeanOpsError, UnknownTopicError
+from leanops.domain.snapshots import TableView, valid_watermark
+from leanops.ports.query import quoted
+from leanops.ports.state import ATTEMPTS, SCHEMA_REGISTRY, Row
+from leanops.views.balance import Balance, lag_of, rows_in, running_totals
+from leanops.views.sources import Sources
+
+
+@dataclass(frozen=True)
+class TopicStatus:
+    """One topic at a glance."""
+
+    topic: str
+    status: str
+    reason: str | None
+    schema_version: int | None
+    raw_rows: int
+    standardized_rows: int
+    curated_rows: int
+    parse_errors: int
+    errors: int
+    lag_rows: int | None
+    last_batch: str | None
+    balance: Balance
+    failures: Mapping[str, str] = field(default_factory=dict)
+    """Layer → why it failed last; a parked one waits for `topics retry`."""
+
+    @property
+    def last_batch_at(self) -> datetime | None:
+        """When the newest batch began; its id says so."""
+        return _began(self.last_batch) if self.last_batch else None
+
+    def as_json(self) -> dict[str, Any]:
+        """The form `status --json` prints."""
+        return {
+            "topic": self.topic,
+            "status": self.status,
+            "reason": self.reason,
+            "schema_version": self.schema_version,
+            "raw_rows": self.raw_rows,
+            "standardized_rows": self.standardized_rows,
+            "curated_rows": self.curated_rows,
+            "open_errors": {"parse_errors": self.parse_errors, "errors": self.errors},
+            "lag_rows": self.lag_rows,
+            "last_batch": self.last_batch,
+            "last_batch_at": self.last_batch_at,
+            "failures": dict(self.failures),
+            **self.balance.as_json(),
+        }
+
+
+def status(sources: Sources, topics: Sequence[str] | None = None) -> list[TopicStatus]:
+    """Every registered topic, or those named, by name."""
+    registry = {str(stored.row["topic_name"]): stored.row for stored in sources.state.rows(SCHEMA_REGISTRY)}
+    for topic in topics or ():
+        if topic not in registry:
+            raise UnknownTopicError(topic)
+    attempts = {str(stored.row["pipeline_id"]): stored.row for stored in sources.state.rows(ATTEMPTS)}
+    parse_errors = open_errors(sources, sources.databases.parse_errors)
+    errors = open_errors(sources, sources.databases.errors)
+    return [
+        _status(sources, registry[topic], attempts, parse_errors.get(topic, 0), errors.get(topic, 0))
+        for topic in sorted(topics or registry)
+    ]
+
+
+def open_errors(sources: Sources, table: str) -> dict[str, int]:
+    """Topic → rows of an error table that nobody has dealt with."""
+    if sources.catalog.load(table) is None:
+        return {}
+    name = quoted(table)
+    answer = sources.query.ask(f"SELECT topic_name, count(*) FROM {name} WHERE status = 'OPEN' GROUP BY topic_name")
+    return dict(answer.rows)
+
+
+def _status(sources: Sources, row: Row, attempts: Mapping[str, Row], parse_errors: int, errors: int) -> TopicStatus:
+    topic = str(row["topic_name"])
+    raw = sources.catalog.load(sources.databases.raw_table(topic))
+    standardized = sources.catalog.load(sources.databases.standardized_table(topic))
+    curated, problem = _curated(sources, topic)
+    mark = valid_watermark(standardized) if standardized else None
+    return TopicStatus(
+        topic=topic,
+        status=str(row["status"]),
+        reason=_text(row["reason"]),
+        schema_version=_number(row["schema_version"]),
+        raw_rows=rows_in(raw),
+        standardized_rows=mark.totals.rows if mark else 0,
+        curated_rows=sources.catalog.count(curated.name) if curated and curated.head else 0,
+        parse_errors=parse_errors,
+        errors=errors,
+        lag_rows=_lag(raw, standardized),
+        last_batch=_newest([standardized, curated]),
+        balance=running_totals(raw, standardized),
+        failures={**_failures(topic, attempts), **problem},
+    )
+
+
+def _curated(sources: Sources, topic: str) -> tuple[TableView | None, dict[str, str]]:
+    try:
+        schema = sources.schemas.active(topic)
+    except LeanOpsError as wrong:
+        return None, {"schema": str(wrong)}
+    return sources.catalog.load(sources.databases.curated_table(schema.table_name)) if schema else None, {}
+
+
+def _lag(raw: TableView | None, standardized: TableView | None) -> int | None:
+    """None where RAW was rewritten and nobody can tell; the balance says why."""
+    try:
+        return lag_of(raw, standardized)
+    except LeanOpsError:
+        return None
+
+
+def _newest(tables: Iterable[TableView | None]) -> str | None:
+    marks = [mark for table in tables if table and (mark := valid_watermark(table))]
+    return max((mark.batch_id for mark in marks), default=None)
+
+
+def _failures(topic: str, attempts: Mapping[str, Row]) -> dict[str, str]:
+    found = {}
+    for layer in (STANDARDIZED, CURATED):
+        row = attempts.get(pipeline_id(topic, layer))
+        if row:
+            parked = "parked" if row["parked"] else "failed"
+            found[layer] = f"{parked} after {row['tries']} tries: {row['reason']}"
+    return found
+
+
+def _began(batch_id: str) -> datetime | None:
+    try:
+        return datetime.strptime(batch_id[:12], "%y%m%d%H%M%S").replace(tzinfo=UTC)
+    except ValueError:
+        return None
+
+
+def _text(value: object) -> str | None:
+    return None if value is None else str(value)
+
+
+def _number(value: object) -> int | None:
+    return int(value) if isinstance(value, int) else None

@@ -1,0 +1,26 @@
+"""The real pipeline against the model: the same tables and counts for the same batches, whatever the events are."""
+
+import json
+import random
+
+import pytest
+
+from tests.oracle.model import Model
+from tests.oracle.streams import SCHEMA, make_stream
+from tests.verify import assert_counts, assert_tables
+from tests.world import FIRST, PII_KEY, World, few_batches
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_every_table_and_count_is_the_models(world: World, seed: int) -> None:
+    chance = random.Random(seed)
+    batches = [[FIRST], *few_batches(chance, make_stream(chance, 120))]
+    world.add("orders", json.dumps(SCHEMA))
+    model = Model("orders", SCHEMA, pii_key=PII_KEY)
+    for batch in batches:
+        world.publish("orders", batch)
+        standardized, curated = model.standardize(batch), model.curate()
+        result = world.cycle()["orders"]
+        assert_tables(world, "orders", model)
+        assert_counts(result, standardized, curated)
+        model.assert_laws()

@@ -1,0 +1,49 @@
+"""A home of its own for every test of the command line, and a way to give commands in it."""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from leanops.entrypoints.cli.app import run
+from leanops.runtimes.embedded import create_home
+
+
+@dataclass(frozen=True)
+class Ran:
+    """How a command ended."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+
+Leanops = Callable[..., Ran]
+
+
+@pytest.fixture
+def leanops(capsys: pytest.CaptureFixture[str]) -> Leanops:
+    """Runs a command in this process: `leanops("topics", "add", "orders")`."""
+
+    def command(*words: str) -> Ran:
+        capsys.readouterr()
+        code = run(words)
+        said = capsys.readouterr()
+        return Ran(code, said.out, said.err)
+
+    return command
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A fresh home that commands find by LEANOPS_HOME."""
+    made = create_home(tmp_path / "home")
+    monkeypatch.setenv("LEANOPS_HOME", str(made))
+    return made

@@ -1,0 +1,86 @@
+"""Accounting: what balances passes, and one row too many or too few does not."""
+
+from dataclasses import asdict, fields, replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from leanops.domain.accounting import CuratedCounts, StandardizedCounts, Totals
+from leanops.domain.errors import UnbalancedBatchError
+
+NUMBER = st.integers(0, 1_000_000)
+STANDARDIZED = ["inserted", "updated", "duplicates", "superseded", "parse_errors"]
+CURATED = ["inserted", "updated", "unchanged", "errors"]
+BESIDE = {"version_fallback", "missing_keys", "behind", "cross_period", "late_corrections", "cde_missing"}
+
+
+@st.composite
+def standardized(draw: st.DrawFn) -> StandardizedCounts:
+    parts = {name: draw(NUMBER) for name in STANDARDIZED}
+    return StandardizedCounts(read=sum(parts.values()), **parts, version_fallback=draw(NUMBER))
+
+
+@st.composite
+def curated(draw: st.DrawFn) -> CuratedCounts:
+    parts = {name: draw(NUMBER) for name in CURATED}
+    return CuratedCounts(read=sum(parts.values()), **parts, behind=draw(NUMBER), cross_period=draw(NUMBER))
+
+
+@given(standardized() | curated())
+def test_counts_that_add_up_pass(counts: StandardizedCounts | CuratedCounts) -> None:
+    counts.check()
+
+
+@given(standardized() | curated(), st.sampled_from([-1, 1]), st.data())
+def test_one_row_too_many_or_too_few_anywhere_is_refused(
+    counts: StandardizedCounts | CuratedCounts, by: int, data: st.DataObject
+) -> None:
+    name = data.draw(st.sampled_from([field.name for field in fields(counts) if field.name not in BESIDE]))
+    wrong = replace(counts, **{name: getattr(counts, name) + by})
+    with pytest.raises(UnbalancedBatchError) as refused:
+        wrong.check()
+    assert str(wrong.read) in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("name", sorted(BESIDE))
+def test_the_counts_beside_the_sum_do_not_matter_to_it(name: str) -> None:
+    for counts in (StandardizedCounts(1, 1, 0, 0, 0, 0), CuratedCounts(1, 1, 0, 0, 0)):
+        if hasattr(counts, name):
+            replace(counts, **{name: 7}).check()
+
+
+@given(st.lists(standardized(), max_size=10), NUMBER)
+def test_running_totals_balance_after_any_batches_from_any_base(
+    batches: list[StandardizedCounts], base_rows: int
+) -> None:
+    totals = Totals(rows=base_rows, base_rows=base_rows)
+    for counts in batches:
+        totals = totals.after(counts)
+        totals.check()
+    assert totals.read == sum(counts.read for counts in batches)
+    assert totals.rows - totals.base_rows == sum(counts.inserted for counts in batches)
+    others = STANDARDIZED[1:]
+    assert {name: getattr(totals, name) for name in others} == {
+        name: sum(getattr(counts, name) for counts in batches) for name in others
+    }
+
+
+@given(standardized(), st.sampled_from([-1, 1]), st.data())
+def test_totals_off_by_one_are_refused(counts: StandardizedCounts, by: int, data: st.DataObject) -> None:
+    totals = Totals(rows=5, base_rows=5).after(counts)
+    name = data.draw(st.sampled_from([name for name in asdict(totals) if name != "base_raw_rows"]))
+    with pytest.raises(UnbalancedBatchError):
+        replace(totals, **{name: getattr(totals, name) + by}).check()
+
+
+def test_totals_refuse_a_batch_that_does_not_balance() -> None:
+    with pytest.raises(UnbalancedBatchError):
+        Totals().after(StandardizedCounts(read=3, inserted=1, updated=1, duplicates=0, superseded=0, parse_errors=0))
+
+
+def test_totals_keep_their_base() -> None:
+    base = Totals(rows=7, base_rows=7, base_raw_rows=40)
+    after = base.after(StandardizedCounts(2, 1, 0, 1, 0, 0))
+    assert (after.base_rows, after.base_raw_rows, after.rows) == (7, 40, 8)

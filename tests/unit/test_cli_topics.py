@@ -1,0 +1,142 @@
+"""Topics and schemas on the command line, and the log of who changed them."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.builders import column, schema_text
+from tests.unit.conftest import Leanops
+
+
+@pytest.fixture
+def topic(leanops: Leanops, home: Path) -> str:
+    leanops("topics", "add", "orders")
+    return "orders"
+
+
+def audit(leanops: Leanops) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = leanops(
+        "sql", "--json", "select action, topic_name, details, channel from ops_db.audit_log order by at_ts"
+    ).json
+    return rows
+
+
+def status_of(leanops: Leanops, topic: str) -> dict[str, Any]:
+    (found,) = [one for one in leanops("status", "--json").json["topics"] if one["topic"] == topic]
+    return dict(found)
+
+
+def test_an_added_topic_is_listed_and_can_be_added_again(leanops: Leanops, topic: str) -> None:
+    again = leanops("topics", "add", topic)
+    assert (again.code, again.out) == (0, "orders is registered already\n")
+    assert leanops("topics", "list", "--json").json == [
+        {"topic": "orders", "status": "READY", "processing_enabled": False, "schema_version": None, "reason": None}
+    ]
+    assert [row["action"] for row in audit(leanops)] == ["topics add"]
+
+
+def test_pause_and_resume_are_seen_and_logged(leanops: Leanops, topic: str) -> None:
+    assert leanops("topics", "pause", topic, "--reason", "moving").code == 0
+    paused = status_of(leanops, topic)
+    assert (paused["status"], paused["reason"]) == ("PAUSED", "moving")
+    cycled = leanops("cycle", "--json").json
+    assert (cycled["outcome"], cycled["reason"]) == ("paused", "moving")
+    leanops("topics", "resume", topic)
+    assert status_of(leanops, topic)["status"] == "READY"
+    assert [(row["action"], row["details"]) for row in audit(leanops)][1:] == [
+        ("topics pause", '{"reason": "moving"}'),
+        ("topics resume", None),
+    ]
+
+
+def test_maintenance_mode_pauses_every_topic(leanops: Leanops, topic: str) -> None:
+    leanops("topics", "add", "invoices")
+    leanops("topics", "pause", "--all")
+    assert {one["status"] for one in leanops("topics", "list", "--json").json} == {"PAUSED"}
+
+
+@pytest.mark.parametrize("words", [("pause",), ("resume", "orders", "--all"), ("pause", "nosuch"), ("retry", "nosuch")])
+def test_an_unclear_choice_of_topics_is_refused(leanops: Leanops, topic: str, words: tuple[str, ...]) -> None:
+    assert leanops("topics", *words).code == 2
+
+
+def test_retry_is_logged(leanops: Leanops, topic: str) -> None:
+    assert leanops("topics", "retry", topic).code == 0
+    assert audit(leanops)[-1]["action"] == "topics retry"
+
+
+def test_show_names_the_tables(leanops: Leanops, topic: str) -> None:
+    shown = leanops("topics", "show", topic, "--json").json
+    assert [(table["layer"], table["name"]) for table in shown["tables"]] == [
+        ("raw", "iceberg_raw_db.orders_staging"),
+        ("standardized", "iceberg_standardized_db.orders"),
+    ]
+    assert "iceberg_raw_db.orders_staging" in leanops("topics", "show", topic).out
+
+
+def test_a_cycle_without_a_schema_waits_and_starts_no_spark(leanops: Leanops, topic: str, tmp_path: Path) -> None:
+    (tmp_path / "events.jsonl").write_text("{}\n")
+    leanops("publish", topic, str(tmp_path / "events.jsonl"))
+    ran = leanops("cycle", "--json")
+    assert ran.code == 0
+    assert ran.json["outcome"] == "no_schema"
+    assert "no_schema" in leanops("cycle").out
+
+
+def test_a_cycle_of_an_unknown_topic_is_a_usage_error(leanops: Leanops, topic: str) -> None:
+    assert leanops("cycle", "--topic", "nosuch").code == 2
+
+
+def test_a_deployed_schema_is_shown_as_it_was_written(leanops: Leanops, topic: str, tmp_path: Path) -> None:
+    file = tmp_path / "schema.json"
+    written = json.loads(schema_text(column("amount", type="DECIMAL(18,2)", cde=True, rules={"min": "0"})))
+    file.write_text(json.dumps(written))
+    ran = leanops("schema", "deploy", topic, str(file), "--yes")
+    assert (ran.code, "version 1 is active" in ran.out) == (0, True)
+    assert leanops("schema", "show", topic, "--json").json == {**written, "version": 1}
+    assert "DECIMAL(18,2)" in leanops("schema", "show", topic).out
+    assert audit(leanops)[-1] == {
+        "action": "schema deploy",
+        "topic_name": "orders",
+        "details": json.dumps({"version": 1, "file": str(file)}),
+        "channel": "cli",
+    }
+
+
+def test_a_schema_is_not_deployed_unasked(leanops: Leanops, topic: str, tmp_path: Path) -> None:
+    file = tmp_path / "schema.json"
+    file.write_text(schema_text())
+    ran = leanops("schema", "deploy", topic, str(file))
+    assert (ran.code, "--yes" in ran.err) == (2, True)
+    assert leanops("schema", "show", topic).code == 2
+
+
+def test_the_same_schema_again_changes_nothing(leanops: Leanops, topic: str, tmp_path: Path) -> None:
+    file = tmp_path / "schema.json"
+    file.write_text(schema_text())
+    leanops("schema", "deploy", topic, str(file), "--yes")
+    before = len(audit(leanops))
+    ran = leanops("schema", "deploy", topic, str(file))
+    assert (ran.code, "nothing changed" in ran.out) == (0, True)
+    assert len(audit(leanops)) == before
+
+
+def test_what_a_new_schema_changes_is_told_before_it_is_deployed(leanops: Leanops, topic: str, tmp_path: Path) -> None:
+    file = tmp_path / "schema.json"
+    file.write_text(schema_text(column("a"), column("b")))
+    leanops("schema", "deploy", topic, str(file), "--yes")
+    file.write_text(schema_text(column("a", type="INT", cde=True), column("c")))
+    ran = leanops("schema", "deploy", topic, str(file), "--yes")
+    assert ran.code == 0
+    told = [line.strip() for line in ran.err.splitlines()]
+    assert told == ["adds c STRING", "no longer fills b", "changes a: type STRING → INT, cde False → True"]
+    assert "version 2" in ran.out
+
+
+@pytest.mark.parametrize("content", [b"{", b'{"table_name": 3}', b"\xff"])
+def test_a_bad_schema_file_is_one_line(leanops: Leanops, topic: str, tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "schema.json").write_bytes(content)
+    ran = leanops("schema", "deploy", topic, str(tmp_path / "schema.json"), "--yes")
+    assert (ran.code, ran.err.count("\n")) == (2, 1)

@@ -1,0 +1,179 @@
+"""Schemas go live: numbered, kept, recorded; and the folder that holds them."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from leanops.adapters.files.schemas import SchemaFolder
+from leanops.domain.errors import InvalidSchemaError, InvalidTopicError, UnknownTopicError, UsageError
+from leanops.usecases.deploy_schema import deploy_schema
+from leanops.usecases.platform import Platform, Secret
+from leanops.usecases.topics import add_topic, find_topic, pause_topic
+from tests.builders import NOW, column, platform_in, schema, schema_text
+
+KEY = Secret(b"key", "k1")
+
+
+@pytest.fixture
+def platform(tmp_path: Path) -> Iterator[Platform]:
+    with platform_in(tmp_path) as platform:
+        add_topic(platform, "orders")
+        yield platform
+
+
+def deploy(platform: Platform, text: str, topic: str = "orders") -> tuple[int, bool]:
+    deployed, is_new = deploy_schema(platform, topic, text, "schema.json", "someone")
+    assert platform.schemas.active(topic) == deployed
+    return deployed.version, is_new
+
+
+def recorded(platform: Platform) -> list[tuple[object, ...]]:
+    names = ["topic_name", "version", "classification", "actor", "activated_ts"]
+    rows = platform.catalog.select("ops_db.schema_versions", names)
+    return sorted(tuple(row[name] for name in names) for row in rows)
+
+
+def test_a_first_schema_goes_live_and_enables_its_topic(platform: Platform) -> None:
+    assert deploy(platform, schema_text()) == (1, True)
+    topic = find_topic(platform, "orders")
+    assert (topic.processing_enabled, topic.schema_version, topic.status) == (True, 1, "READY")
+    assert recorded(platform) == [("orders", 1, "first", "someone", NOW)]
+
+
+def test_the_same_schema_twice_changes_nothing(platform: Platform) -> None:
+    deploy(platform, schema_text(version=4))
+    assert deploy(platform, schema_text(version=4)) == (4, False)
+    assert deploy(platform, json.dumps(json.loads(schema_text()), indent=3)) == (4, False)
+    assert deploy(platform, schema_text(column(path='$["c"]'), version=9)) == (4, False)
+    assert len(recorded(platform)) == 1
+
+
+def test_the_version_rises_with_every_change_and_earlier_ones_stay_readable(platform: Platform) -> None:
+    texts = [schema_text(column(), column(f"d{number}"), version=1) for number in range(3)]
+    assert [deploy(platform, text) for text in texts] == [(1, True), (2, True), (3, True)]
+    assert deploy(platform, schema_text(version=10)) == (10, True)
+    names = {version: platform.schemas.version("orders", version) for version in (1, 2, 3, 10, 11)}
+    assert [found and found.payload_columns[-1].name for found in names.values()] == ["d0", "d1", "d2", "c", None]
+    assert [found and found.version for found in names.values()] == [1, 2, 3, 10, None]
+    assert [row[1] for row in recorded(platform)] == [1, 2, 3, 10]
+
+
+def test_going_back_to_an_earlier_schema_is_a_new_version(platform: Platform) -> None:
+    for text in (schema_text(), schema_text(column("d")), schema_text()):
+        deploy(platform, text)
+    assert platform.schemas.active("orders") == schema(version=3)
+
+
+def test_the_file_keeps_what_its_owner_wrote(platform: Platform, tmp_path: Path) -> None:
+    deploy(platform, schema_text(description="größe", version=2))
+    text = (tmp_path / "schemas/orders/active/schema.json").read_text(encoding="utf-8")
+    assert json.loads(text) == json.loads(schema_text(description="größe", version=2))
+    assert "größe" in text
+    stored = platform.catalog.select("ops_db.schema_versions", ["schema"])
+    assert [row["schema"] for row in stored] == [text]
+
+
+def test_a_paused_topic_stays_paused(platform: Platform) -> None:
+    pause_topic(platform, "orders", "rebuild")
+    deploy(platform, schema_text())
+    topic = find_topic(platform, "orders")
+    assert (topic.status, topic.reason, topic.processing_enabled) == ("PAUSED", "rebuild", True)
+
+
+def test_a_table_of_another_topic_is_refused(platform: Platform) -> None:
+    add_topic(platform, "users")
+    deploy(platform, schema_text())
+    with pytest.raises(InvalidSchemaError, match="/table_name: 'orders' belongs to topic 'orders'"):
+        deploy(platform, schema_text(), "users")
+    assert platform.schemas.active("users") is None
+    assert not find_topic(platform, "users").processing_enabled
+    assert deploy(platform, schema_text(table_name="users"), "users") == (1, True)
+
+
+def test_a_table_cannot_be_renamed(platform: Platform) -> None:
+    deploy(platform, schema_text())
+    with pytest.raises(InvalidSchemaError, match="cannot be renamed"):
+        deploy(platform, schema_text(table_name="orders_2"))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        schema_text(column(pii="hmac")),
+        schema_text(column(), keys={"idempotency_key": "$.c", "pii": "hmac"}),
+    ],
+)
+def test_an_hmac_without_a_key_is_refused(platform: Platform, text: str) -> None:
+    with pytest.raises(UsageError, match="LEANOPS_PII_KEY"):
+        deploy(platform, text)
+    assert platform.schemas.active("orders") is None
+    assert deploy(replace(platform, secret=KEY), text) == (1, True)
+
+
+@pytest.mark.parametrize("pii", ["mask", "drop"])
+def test_other_masks_need_no_key(platform: Platform, pii: str) -> None:
+    assert deploy(platform, schema_text(column(pii=pii))) == (1, True)
+
+
+@pytest.mark.parametrize("text", ["", "{", "{}", schema_text(table_name="Bad"), schema_text(column(), column())])
+def test_a_bad_file_never_touches_the_active_one(platform: Platform, text: str) -> None:
+    deploy(platform, schema_text())
+    with pytest.raises(InvalidSchemaError):
+        deploy(platform, text)
+    assert platform.schemas.active("orders") == schema()
+    assert find_topic(platform, "orders").processing_enabled
+    assert len(recorded(platform)) == 1
+
+
+def test_a_topic_nobody_added_gets_no_schema(platform: Platform) -> None:
+    with pytest.raises(UnknownTopicError):
+        deploy(platform, schema_text(), "nobody")
+    assert platform.schemas.topics() == {}
+
+
+# The folder
+
+
+def test_a_folder_without_schemas_has_none(tmp_path: Path) -> None:
+    folder = SchemaFolder(tmp_path / "none")
+    assert (folder.active("orders"), folder.version("orders", 1), folder.topics()) == (None, None, {})
+
+
+def test_activating_twice_is_the_same_as_once(tmp_path: Path) -> None:
+    folder = SchemaFolder(tmp_path)
+    for _ in range(2):
+        folder.activate("orders", schema(), schema_text())
+    assert folder.active("orders") == folder.version("orders", 1) == schema()
+    assert sorted(path.name for path in tmp_path.rglob("*") if path.is_file()) == ["schema.json", "schema.v1.json"]
+
+
+def test_a_file_put_there_by_hand_is_its_own_version(tmp_path: Path) -> None:
+    active = tmp_path / "orders/active/schema.json"
+    active.parent.mkdir(parents=True)
+    active.write_text(schema_text(version=5))
+    assert SchemaFolder(tmp_path).version("orders", 5) == schema(version=5)
+    assert SchemaFolder(tmp_path).version("orders", 4) is None
+
+
+def test_a_broken_file_is_named_and_does_not_hide_the_others(tmp_path: Path) -> None:
+    folder = SchemaFolder(tmp_path)
+    folder.activate("users", schema(table_name="users"), schema_text(table_name="users"))
+    folder.activate("orders", schema(), schema_text())
+    (tmp_path / "orders/active/schema.json").write_bytes(b"\xff")
+    with pytest.raises(InvalidSchemaError, match="not UTF-8"):
+        folder.active("orders")
+    (tmp_path / "orders/active/schema.json").write_text("{")
+    with pytest.raises(InvalidSchemaError, match=r"schemas/orders/active/schema\.json: not JSON"):
+        folder.active("orders")
+    assert folder.topics() == {"users": "users"}
+
+
+def test_a_topic_that_is_none_never_becomes_a_path(tmp_path: Path) -> None:
+    folder = SchemaFolder(tmp_path / "schemas")
+    for topic in ("../evil", "a/b", ""):
+        with pytest.raises(InvalidTopicError):
+            folder.activate(topic, schema(), schema_text())
+    assert list(tmp_path.rglob("*.json")) == []

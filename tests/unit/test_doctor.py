@@ -1,0 +1,72 @@
+"""The doctor: each problem is found, told, and comes with a way to fix it."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.unit.conftest import Leanops
+
+
+@pytest.fixture(autouse=True)
+def jars(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """No test of the doctor downloads anything."""
+    monkeypatch.setattr("leanops.adapters.iceberg.jars.fetch_jars", lambda *_args, **_options: [tmp_path / "a.jar"])
+
+
+def findings(leanops: Leanops) -> tuple[int, dict[str, dict[str, Any]]]:
+    ran = leanops("doctor", "--json")
+    return ran.code, {found["name"]: found for found in ran.json}
+
+
+def test_a_sound_home_is_all_well(leanops: Leanops, home: Path) -> None:
+    ran = leanops("doctor")
+    assert (ran.code, ran.out.splitlines()[-1]) == (0, "all is well")
+    assert [name for name, found in findings(leanops)[1].items() if not found["ok"]] == []
+
+
+def test_a_key_that_others_can_read_is_a_problem(leanops: Leanops, home: Path) -> None:
+    (home / "pii.key").chmod(0o644)
+    code, found = findings(leanops)
+    assert (code, found["pii key"]["ok"]) == (3, False)
+    assert found["pii key"]["fix"] == f"chmod 600 {home / 'pii.key'}"
+
+
+def test_a_missing_key_is_a_problem_unless_the_variable_has_it(
+    leanops: Leanops, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (home / "pii.key").unlink()
+    assert findings(leanops)[1]["pii key"]["ok"] is False
+    monkeypatch.setenv("LEANOPS_PII_KEY", "secret")
+    code, found = findings(leanops)
+    assert (code, found["pii key"]["ok"]) == (0, True)
+    assert "secret" not in str(found)
+
+
+def test_no_home_is_a_problem_with_a_way_out(leanops: Leanops, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("LEANOPS_HOME", raising=False)
+    monkeypatch.chdir(tmp_path)
+    code, found = findings(leanops)
+    assert (code, found["home"]["fix"]) == (3, "create one with: leanops init")
+
+
+def test_a_wrong_setting_is_a_problem(leanops: Leanops, home: Path) -> None:
+    (home / "leanops.toml").write_text("workers = 0\n")
+    code, found = findings(leanops)
+    assert (code, found["settings"]["ok"]) == (3, False)
+
+
+@pytest.mark.parametrize(("file", "check"), [("state.db", "state"), ("catalog.db", "catalog")])
+def test_a_damaged_store_is_a_problem(leanops: Leanops, home: Path, file: str, check: str) -> None:
+    (home / file).write_text("this is no database, and long enough that SQLite looks at it " * 20)
+    code, found = findings(leanops)
+    assert (code, found[check]["ok"]) == (3, False)
+
+
+def test_a_java_that_does_not_run_is_a_problem(
+    leanops: Leanops, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "java").mkdir()
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "java"))
+    code, found = findings(leanops)
+    assert (code, "unset it" in found["java"]["fix"]) == (3, True)

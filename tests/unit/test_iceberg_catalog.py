@@ -1,0 +1,191 @@
+"""The catalog adapter: tables made once, columns with any path as their comment, appends that lose nothing."""
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from datetime import UTC, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from leanops.domain.columns import register
+from leanops.domain.paths import path_of
+from leanops.domain.tables import CURATED, ERRORS, OPS, RAW, STANDARDIZED, TableDefinition
+from leanops.ports.tables import Catalog
+from tests.builders import NOW, platform_in
+from tests.oracle import vocabulary as words
+
+HOSTILE = [
+    *[path_of((key,)) for key in words.ODD_KEYS],
+    path_of(("a`b", 'c"d', "e'f\nnew", "\u202edrop table", "\x00", "\\", "*/--", "${x}", "{{y}}")),
+]
+
+
+@pytest.fixture
+def catalog(tmp_path: Path) -> Iterator[Catalog]:
+    with platform_in(tmp_path) as platform:
+        yield platform.catalog
+
+
+def native(catalog: Catalog, name: str) -> Any:
+    """The table as PyIceberg has it."""
+    return catalog._catalog.load_table(name)
+
+
+def test_a_table_that_does_not_exist_is_none_and_has_no_rows(catalog: Catalog) -> None:
+    assert catalog.load("db.nothing") is None
+    assert catalog.select("db.nothing", ["a"]) == []
+
+
+DEFINITIONS = {"raw": RAW, "standardized": STANDARDIZED, "curated": CURATED, "errors": ERRORS, **OPS}
+
+
+@pytest.mark.parametrize("name", DEFINITIONS)
+def test_every_table_is_created_with_its_columns_partitions_and_statistics(catalog: Catalog, name: str) -> None:
+    definition = DEFINITIONS[name]
+    view = catalog.create(f"db.{name}", definition)
+    table = native(catalog, f"db.{name}")
+    assert list(view.columns) == list(definition.columns)
+    assert (view.head, view.last_sequence_number, view.snapshots, view.paths) == (None, 0, {}, {})
+    assert table.format_version == 2
+    names = {field.field_id: field.name for field in table.schema().fields}
+    partitions = tuple((names[field.source_id], str(field.transform)) for field in table.spec().fields)
+    assert partitions == definition.partition_by
+    assert table.properties["write.metadata.metrics.default"] == "none"
+    measured = {name for name in definition.columns if f"write.metadata.metrics.column.{name}" in table.properties}
+    assert measured == set(definition.measured) & set(definition.columns)
+
+
+def test_the_tables_written_by_merge_refuse_conflicting_writers(catalog: Catalog) -> None:
+    catalog.create("db.t", STANDARDIZED)
+    properties = native(catalog, "db.t").properties
+    assert properties["write.merge.mode"] == "merge-on-read"
+    assert properties["write.merge.isolation-level"] == "serializable"
+    assert properties["write.merge.distribution-mode"] == "hash"
+
+
+def test_creating_a_table_twice_leaves_the_first_as_it_is(catalog: Catalog) -> None:
+    first = catalog.create("db.t", RAW)
+    catalog.append("db.t", [{"message_id": "m1", "publish_time": NOW}])
+    again = catalog.create("db.t", STANDARDIZED)
+    assert again.uuid == first.uuid
+    assert again.columns == first.columns
+    assert again.head is not None
+
+
+def test_many_workers_may_create_the_same_table_at_once(tmp_path: Path) -> None:
+    workers = 4
+    barrier = threading.Barrier(workers)
+
+    def create(catalog: Catalog) -> str:
+        barrier.wait()
+        return catalog.create("db.t", RAW).uuid
+
+    with ExitStack() as stack, ThreadPoolExecutor(workers) as pool:
+        catalogs = [stack.enter_context(platform_in(tmp_path)).catalog for _ in range(workers)]
+        assert len(set(pool.map(create, catalogs))) == 1
+
+
+def test_columns_are_added_in_one_commit_and_known_ones_stay(catalog: Catalog) -> None:
+    catalog.create("db.t", STANDARDIZED)
+    before = len(native(catalog, "db.t").metadata.schemas)
+    view = catalog.add_columns("db.t", {"a": ("string", "$.a"), "b": ("string", "$.b")})
+    assert view.paths == {"$.a": "a", "$.b": "b"}
+    assert len(native(catalog, "db.t").metadata.schemas) == before + 1
+    place = native(catalog, "db.t").metadata_location
+    assert catalog.add_columns("db.t", {"a": ("string", "$.other"), "b": ("string", "$.b")}) == view
+    assert catalog.add_columns("db.t", {}) == view
+    assert native(catalog, "db.t").metadata_location == place
+    assert list(catalog.add_columns("db.t", {"b": ("string", "$.b"), "c": ("long", "$.c")}).columns)[-3:] == [
+        "a",
+        "b",
+        "c",
+    ]
+
+
+def test_a_column_of_any_type_can_be_added_and_written(catalog: Catalog) -> None:
+    types = {
+        "i": "int",
+        "l": "long",
+        "d": "double",
+        "b": "boolean",
+        "day": "date",
+        "t": "timestamptz",
+        "m": "decimal(18,2)",
+    }
+    catalog.create("db.t", RAW)
+    view = catalog.add_columns("db.t", {name: (kind, f"$.{name}") for name, kind in types.items()})
+    assert {name: view.columns[name].replace(" ", "") for name in types} == types
+    row = {"i": 1, "l": 2**40, "d": 0.5, "b": True, "day": NOW.date(), "t": NOW, "m": Decimal("1.10")}
+    catalog.append("db.t", [row])
+    assert catalog.select("db.t", list(row)) == [row]
+
+
+def test_any_path_is_a_comment_that_comes_back_to_the_character(catalog: Catalog) -> None:
+    names = register({}, HOSTILE)
+    catalog.create("db.t", STANDARDIZED)
+    view = catalog.add_columns("db.t", {name: ("string", path) for path, name in names.items()})
+    assert view.paths == names
+    assert catalog.load("db.t") == view
+
+
+def test_a_table_may_be_created_with_paths_and_columns_without_one_are_not_listed(catalog: Catalog) -> None:
+    columns = {"a": "string", "b": "string", "c": "string"}
+    view = catalog.create("db.t", TableDefinition(columns, (), comments={"a": "$.x", "b": ""}))
+    assert view.paths == {"$.x": "a"}
+
+
+def test_rows_come_back_as_they_were_appended(catalog: Catalog) -> None:
+    catalog.create("db.errors", ERRORS)
+    failure = {"rule": "cast_failed", "column": "c", "path": '$["a`b"]', "message": "is no INT", "value": "é\n\x00"}
+    row = dict.fromkeys(ERRORS.columns) | {
+        "error_id": "e1",
+        "topic_name": "orders",
+        "publish_time": datetime(1969, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC),
+        "ingestion_ts": 2**53,
+        "failures": [failure, dict.fromkeys(failure)],
+        "detected_ts": NOW,
+    }
+    catalog.append("db.errors", [row])
+    assert catalog.select("db.errors", list(row)) == [row]
+    assert catalog.select("db.errors", ["error_id"], "topic_name = 'users'") == []
+    assert catalog.select("db.errors", ["error_id"], "topic_name = 'orders'") == [{"error_id": "e1"}]
+
+
+def test_an_append_is_one_snapshot_that_carries_its_properties_and_none_if_empty(catalog: Catalog) -> None:
+    catalog.create("db.t", RAW)
+    catalog.append("db.t", [])
+    catalog.append("db.t", [{"message_id": "m1", "publish_time": NOW}] * 3, {"leanops.batch-id": "b1", "x": ""})
+    view = catalog.load("db.t")
+    assert view is not None
+    (snapshot,) = view.ancestors()
+    assert (snapshot.operation, snapshot.added_records, snapshot.parent_id) == ("append", 3, None)
+    assert (snapshot.summary["leanops.batch-id"], snapshot.summary["x"]) == ("b1", "")
+    assert (view.head, view.last_sequence_number) == (snapshot.snapshot_id, 1)
+
+
+def test_writers_at_the_same_time_lose_nothing(tmp_path: Path) -> None:
+    writers, appends = 3, 4
+    barrier = threading.Barrier(writers)
+
+    def write(number: int, catalog: Catalog) -> None:
+        barrier.wait()
+        for turn in range(appends):
+            catalog.append("db.t", [{"message_id": f"{number}-{turn}-{row}", "publish_time": NOW} for row in range(2)])
+        catalog.add_columns("db.t", {f"c{number}": ("string", f"$.c{number}"), "both": ("string", "$.both")})
+
+    with ExitStack() as stack, ThreadPoolExecutor(writers) as pool:
+        catalogs = [stack.enter_context(platform_in(tmp_path)).catalog for _ in range(writers)]
+        catalogs[0].create("db.t", RAW)
+        list(pool.map(write, range(writers), catalogs))
+        rows = [row["message_id"] for row in catalogs[0].select("db.t", ["message_id"])]
+        view = catalogs[0].load("db.t")
+    assert sorted(rows) == sorted(
+        f"{number}-{turn}-{row}" for number in range(writers) for turn in range(appends) for row in range(2)
+    )
+    assert view is not None
+    assert [snapshot.added_records for snapshot in view.ancestors()] == [2] * writers * appends
+    assert set(view.paths) == {"$.both", *(f"$.c{number}" for number in range(writers))}

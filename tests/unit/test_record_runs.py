@@ -1,0 +1,170 @@
+"""Records: run history and drift, complete and never doubled, wherever the work is stopped."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from leanops.domain.accounting import StandardizedCounts, Totals
+from leanops.domain.batches import CURATED, STANDARDIZED, Batch
+from leanops.domain.snapshots import counts_of, has_batch
+from leanops.domain.tables import CURATED as CURATED_TABLE
+from leanops.domain.tables import STANDARDIZED as STANDARDIZED_TABLE
+from leanops.ports.state import CHECKPOINTS
+from leanops.usecases.batches import begin, open_batch
+from leanops.usecases.drift import note_kinds
+from leanops.usecases.leases import Lease
+from leanops.usecases.platform import Platform
+from leanops.usecases.record_runs import LayerResult, complete_begun, record
+from tests.builders import NOW, batch, platform_in, schema, watermark
+
+STANDARD = "iceberg_standardized_db.orders"
+LEASE = Lease("topic/orders", "one", 1)
+COUNTS = counts_of(StandardizedCounts(3, 1, 1, 1, 0, 0, 4, 5))
+STEPS = ["before drift", "after drift", "before run record", "after run record", "before close", "after close"]
+
+
+class Killed(BaseException):
+    """What a kill looks like from inside."""
+
+
+@pytest.fixture
+def platform(tmp_path: Path) -> Iterator[Platform]:
+    with platform_in(tmp_path) as platform:
+        yield platform
+
+
+def commit(platform: Platform, what: Batch, table: str = STANDARD) -> LayerResult:
+    """What a committed batch leaves in the state store and in its table."""
+    begin(platform, what, LEASE)
+    platform.catalog.create(table, STANDARDIZED_TABLE if what.layer == STANDARDIZED else CURATED_TABLE)
+    mark = watermark(what.source_to, what.batch_seq, batch_id=what.batch_id, counts=COUNTS, totals=Totals(read=3))
+    if what.layer == STANDARDIZED:
+        note_kinds(platform, what.topic, what.batch_id, {"$.a": {"string"}})
+        platform.catalog.add_columns(table, {"a": ("string", "$.a")})
+    platform.catalog.append(table, [{"message_id": "m1"}, {"message_id": "m2"}], mark.summary())
+    return result_of(platform, what, table)
+
+
+def result_of(platform: Platform, what: Batch, table: str = STANDARD) -> LayerResult:
+    view = platform.catalog.load(table)
+    assert view is not None
+    snapshot = has_batch(view, what.batch_id)
+    assert snapshot is not None
+    return LayerResult(what, COUNTS, snapshot, 1.5)
+
+
+def history(platform: Platform, *names: str) -> list[tuple[object, ...]]:
+    rows = platform.catalog.select("ops_db.job_run_history", ["batch_id", *names])
+    return sorted(tuple(row[name] for name in ("batch_id", *names)) for row in rows)
+
+
+def drift(platform: Platform) -> list[tuple[object, ...]]:
+    names = ("topic_name", "column_name", "action")
+    return sorted(tuple(row[name] for name in names) for row in platform.catalog.select("ops_db.drift_log", names))
+
+
+def test_a_recorded_batch_has_its_run_its_drift_and_is_closed(platform: Platform) -> None:
+    done = commit(platform, batch("b1", source_from=None, source_to=7))
+    record(platform, "cycle-1", {"orders": {STANDARDIZED: done}})
+    (row,) = platform.catalog.select("ops_db.job_run_history", list(STANDARD_RUN))
+    assert row == {**STANDARD_RUN, "target_snapshot_id": done.snapshot.snapshot_id}
+    assert drift(platform) == [("orders", "a", "ADDED")]
+    assert open_batch(platform, "orders", STANDARDIZED) is None
+
+
+STANDARD_RUN = {
+    "run_id": "b1/standardized",
+    "cycle_id": "cycle-1",
+    "topic_name": "orders",
+    "layer": "standardized",
+    "outcome": "done",
+    "batch_id": "b1",
+    "source_from": None,
+    "source_to": 7,
+    "source_snapshot_id": 1,
+    "target_snapshot_id": None,
+    "rows_read": 3,
+    "inserted": 1,
+    "updated": 1,
+    "duplicates": 1,
+    "superseded": 0,
+    "parse_errors": 0,
+    "unchanged": None,
+    "errors": None,
+    "version_fallback": 4,
+    "missing_keys": 5,
+    "files": 1,
+    "started_ts": NOW,
+    "seconds": 1.5,
+    "error": None,
+}
+
+
+def test_many_topics_are_recorded_in_one_append(platform: Platform) -> None:
+    topics = {}
+    for topic in ("orders", "users"):
+        done = commit(platform, batch(f"b-{topic}", topic=topic), f"iceberg_standardized_db.{topic}")
+        topics[topic] = {STANDARDIZED: done}
+    record(platform, "cycle-1", topics)
+    for name in ("job_run_history", "drift_log"):
+        table = platform.catalog.load(f"ops_db.{name}")
+        assert table is not None
+        assert [snapshot.added_records for snapshot in table.ancestors()] == [2]
+
+
+def test_nothing_done_is_nothing_recorded(platform: Platform) -> None:
+    record(platform, "cycle-1", {"orders": {}})
+    assert platform.catalog.load("ops_db.job_run_history") is None
+
+
+def test_a_gap_is_recorded_as_one(platform: Platform) -> None:
+    record(platform, "cycle-1", {"orders": {STANDARDIZED: commit(platform, batch("b1", is_gap=True))}})
+    assert history(platform, "outcome") == [("b1", "gap")]
+
+
+def test_a_commit_without_its_records_is_completed_by_the_next_cycle(platform: Platform) -> None:
+    done = commit(platform, batch("b1"))
+    complete_begun(platform, "cycle-2", "orders", schema(), LEASE)
+    assert history(platform, "cycle_id", "rows_read", "seconds") == [("b1", "cycle-2", 3, None)]
+    assert drift(platform) == [("orders", "a", "ADDED")]
+    assert open_batch(platform, "orders", STANDARDIZED) is None
+    stored = platform.state.get(CHECKPOINTS, ("orders/standardized", "watermark"))
+    assert stored is not None
+    assert (stored.row["snapshot_id"], stored.row["records_processed"]) == (done.snapshot.snapshot_id, 3)
+
+
+def test_a_batch_that_was_not_committed_stays_open(platform: Platform) -> None:
+    begin(platform, batch("b1"), LEASE)
+    complete_begun(platform, "cycle-2", "orders", schema(), LEASE)
+    assert open_batch(platform, "orders", STANDARDIZED) == batch("b1")
+    assert history(platform) == []
+
+
+def test_both_layers_are_completed_and_curated_only_where_there_is_a_schema(platform: Platform) -> None:
+    commit(platform, batch("b1"))
+    commit(platform, batch("b2", layer=CURATED), "iceberg_curated_db.orders")
+    complete_begun(platform, "cycle-2", "orders", None, LEASE)
+    assert history(platform, "layer") == [("b1", "standardized")]
+    complete_begun(platform, "cycle-2", "orders", schema(), LEASE)
+    assert history(platform, "layer") == [("b1", "standardized"), ("b2", "curated")]
+    assert open_batch(platform, "orders", CURATED) is None
+
+
+@pytest.mark.parametrize("at", STEPS)
+def test_a_kill_at_any_step_leaves_nothing_lost_and_nothing_doubled(platform: Platform, at: str) -> None:
+    def kill(step: str) -> None:
+        if step == at:
+            raise Killed
+
+    done = commit(platform, batch("b1"))
+    with pytest.raises(Killed):
+        record(replace(platform, step=kill), "cycle-1", {"orders": {STANDARDIZED: done}})
+    later = replace(platform, clock=lambda: NOW + timedelta(hours=1))
+    for _ in range(2):
+        complete_begun(later, "cycle-2", "orders", schema(), LEASE)
+    assert history(platform) == [("b1",)]
+    assert drift(platform) == [("orders", "a", "ADDED")]
+    assert open_batch(platform, "orders", STANDARDIZED) is None

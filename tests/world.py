@@ -1,0 +1,113 @@
+"""A platform of its own on a shared Spark: fresh tables, a clock the test moves, and steps it can stop at."""
+
+import random
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, replace
+from datetime import UTC, datetime, timedelta
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from leanops.adapters.files.schemas import SchemaFolder
+from leanops.adapters.sql.state import SqlState
+from leanops.domain.errors import LeanOpsError
+from leanops.domain.topics import Databases
+from leanops.ports.tables import Lake
+from leanops.runtimes.embedded import Embedded
+from leanops.usecases.deploy_schema import deploy_schema
+from leanops.usecases.platform import Platform, Rules, Secret, no_step
+from leanops.usecases.run_cycle import TopicResult, run_cycle
+from leanops.usecases.topics import add_topic
+from tests.oracle.rows import RawRow
+from tests.oracle.streams import split
+
+PII_KEY = b"a key for tests"
+# A schema column without a path needs its Standardized column to exist: this event brings it.
+FIRST = RawRow("first", datetime(2024, 1, 1, tzinfo=UTC), "orders", '{"note":"first"}', 1)
+_numbers = count()
+
+
+def few_batches(chance: random.Random, rows: list[RawRow]) -> list[list[RawRow]]:
+    """The rows in one to four batches, one of them perhaps tiny."""
+    cuts = {chance.randrange(1, len(rows)) for _ in range(chance.randrange(3))}
+    return split(rows, cuts | ({min(cuts) + 1} if cuts else set()))
+
+
+class Abandoned(BaseException):
+    """A process killed at a step: nothing after it runs, nothing is cleaned up."""
+
+
+class World:
+    """One test's tables, state and time; every platform it makes is new, as after a restart."""
+
+    def __init__(self, embedded: Embedded, folder: Path, **rules: Any) -> None:
+        self.embedded, self.folder = embedded, folder
+        number = next(_numbers)
+        self.databases = Databases(f"raw{number}", f"standardized{number}", f"curated{number}", f"ops{number}")
+        self.rules = Rules(**{"databases": self.databases, "backoff_s": 0, "tries": 1000, "workers": 2, **rules})
+        self.now = datetime(2026, 1, 1, tzinfo=UTC)
+        self._states: list[SqlState] = []
+
+    def clock(self) -> datetime:
+        """Every look at the clock is a millisecond later."""
+        self.now += timedelta(milliseconds=1)
+        return self.now
+
+    def platform(self, step: Callable[[str], None] = no_step, lake: Callable[[], Lake] | None = None) -> Platform:
+        """New objects over the same stores."""
+        state = SqlState(f"sqlite:///{self.folder}/state.db")
+        self._states.append(state)
+        return Platform(
+            catalog=self.embedded.platform.catalog,
+            lake=lake or self.embedded.lake,
+            state=state,
+            schemas=SchemaFolder(self.folder / "schemas"),
+            clock=self.clock,
+            owner=f"worker-{len(self._states)}",
+            rules=self.rules,
+            secret=Secret(PII_KEY, "test-key"),
+            step=step,
+        )
+
+    def close(self) -> None:
+        for state in self._states:
+            state.close()
+
+    def add(self, topic: str, schema: str | None = None) -> None:
+        platform = self.platform()
+        add_topic(platform, topic)
+        if schema:
+            deploy_schema(platform, topic, schema, "schema.json", "tester")
+
+    def publish(self, topic: str, rows: Iterable[Any]) -> None:
+        """RAW rows (dataclasses with RAW's columns) in one append."""
+        table = self.databases.raw_table(topic)
+        self.embedded.platform.catalog.append(table, [{**asdict(row), "topic_name": topic} for row in rows])
+
+    def cycle(self, platform: Platform | None = None, **options: Any) -> dict[str, TopicResult]:
+        results = run_cycle(platform or self.platform(), **options)
+        for result in results:
+            if result.failure and not isinstance(result.failure, LeanOpsError):
+                raise result.failure
+        return {result.topic: result for result in results}
+
+    def wait_for_leases(self) -> None:
+        """Let the leases of whoever was killed run out."""
+        self.now += timedelta(seconds=self.rules.lease_s + 1)
+
+    def rows(self, table: str) -> list[dict[str, Any]]:
+        """Every row of a table, read without Spark."""
+        view = self.embedded.platform.catalog.load(table)
+        return self.embedded.platform.catalog.select(table, list(view.columns)) if view else []
+
+    def standardized(self, topic: str) -> list[dict[str, Any]]:
+        return self.rows(self.databases.standardized_table(topic))
+
+    def curated(self, table_name: str) -> list[dict[str, Any]]:
+        return self.rows(self.databases.curated_table(table_name))
+
+    def errors(self, table: str, topic: str) -> list[dict[str, Any]]:
+        return [row for row in self.rows(table) if row["topic_name"] == topic]
+
+    def with_rules(self, **rules: Any) -> None:
+        self.rules = replace(self.rules, **rules)
