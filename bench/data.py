@@ -63,7 +63,11 @@ def payload(chance: random.Random, key: int, moment: datetime, period: str) -> s
 
 
 def events(count: int, seed: int, *, first_key: int = 0, corrected: int = 0) -> Iterator[dict[str, Any]]:
-    """`count` RAW rows over twelve months; with `corrected` every event is a newer version of a key below it."""
+    """`count` RAW rows published over twelve months.
+
+    With `corrected`, one later day's corrections: newer versions of keys below it, of any period. With `first_key`,
+    one later day's new keys of the last period.
+    """
     chance = random.Random(seed)
     recent: list[dict[str, Any]] = []
     for number in range(count):
@@ -74,9 +78,11 @@ def events(count: int, seed: int, *, first_key: int = 0, corrected: int = 0) -> 
             continue
         is_correction = corrected or (number and chance.random() < 0.10)
         key = chance.randrange(corrected or number) if is_correction else number
-        month = chance.randrange(MONTHS)
+        month = MONTHS - 1 if first_key else chance.randrange(MONTHS)
         day = datetime(2025, 1 + month, 1 + chance.randrange(4), tzinfo=UTC)
-        moment = day + timedelta(seconds=chance.randrange(86_400), days=365 if corrected else 0)
+        if corrected or first_key:
+            day = datetime(2026, 1, 2, tzinfo=UTC)
+        moment = day + timedelta(seconds=chance.randrange(86_400))
         row = {
             "message_id": f"{seed:03d}-{number:012d}",
             "publish_time": moment,

@@ -1,8 +1,15 @@
 """What every suite shares: Hypothesis profiles, and no real cloud account."""
 
 import os
+import time
 
 from hypothesis import settings
+
+pytest_plugins = ["tests.sparkling"]
+
+# Spark hands timestamps to Python in the machine's zone; ours are UTC.
+os.environ["TZ"] = "UTC"
+time.tzset()
 
 # Generated examples run at the speed of a shared machine, so no deadline; CI looks at more of them.
 settings.register_profile("local", deadline=None, max_examples=100)

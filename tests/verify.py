@@ -5,8 +5,10 @@ from collections import Counter
 from datetime import UTC, datetime
 from typing import Any
 
-from leanops.domain.snapshots import valid_watermark
+from leanops.domain.snapshots import valid_watermark, watermark_from
+from leanops.ports.state import BATCHES
 from tests.oracle.model import CURATED_COUNTS, STANDARDIZED_COUNTS, Model
+from tests.oracle.rows import RawRow
 from tests.world import World
 
 SYSTEM = (
@@ -41,6 +43,47 @@ def assert_tables(world: World, topic: str, model: Model) -> None:
         assert_curated(world, topic, model)
         assert_errors(world.errors(world.databases.errors, topic), model.errors)
     assert_totals(world, topic, model)
+
+
+def replayed(world: World, topic: str, schema: dict[str, Any] | None, **options: Any) -> Model:
+    """The model fed with the batches the tables say they had, in the order they say."""
+    catalog, databases = world.embedded.platform.catalog, world.databases
+    standardized = _marks(catalog.load(databases.standardized_table(topic)))
+    curated = _marks(catalog.load(databases.curated_table(schema["table_name"]))) if schema else []
+    model = Model(topic, schema, **options)
+    for mark in standardized:
+        model.standardize(_between(world.published[topic], mark.source_from, mark.source_to))
+        if any(reader.source_to == mark.batch_seq for reader in curated):
+            model.curate()
+    return model
+
+
+def _marks(view: Any) -> list[Any]:
+    """The batches of a table, oldest first, each once."""
+    found = [mark for snapshot in view.ancestors() if (mark := watermark_from(snapshot))] if view else []
+    return sorted({mark.batch_id: mark for mark in reversed(found)}.values(), key=lambda mark: mark.batch_seq)
+
+
+def _between(published: list[tuple[int, list[RawRow]]], start: int | None, end: int) -> list[RawRow]:
+    snapshots = [snapshot for snapshot, _ in published]
+    first = 0 if start is None else snapshots.index(start) + 1
+    return [row for _, rows in published[first : snapshots.index(end) + 1] for row in rows]
+
+
+def assert_settled(world: World, topic: str) -> None:
+    """Nothing is left open, every committed batch has exactly one run record, and every column one drift row."""
+    platform = world.platform()
+    assert [stored.row["pipeline_id"] for stored in platform.state.rows(BATCHES)] == []
+    view = platform.catalog.load(world.databases.standardized_table(topic))
+    committed = [mark.batch_id for mark in _marks(view)]
+    history = world.rows(world.databases.ops_table("job_run_history"))
+    recorded = [row["batch_id"] for row in history if row["topic_name"] == topic and row["layer"] == "standardized"]
+    assert sorted(recorded) == sorted(committed)
+    # An error row leads back to the batch that found it, and that batch is in the table.
+    assert {row["batch_id"] for row in world.errors(world.databases.parse_errors, topic)} <= set(committed)
+    drift = world.rows(world.databases.ops_table("drift_log"))
+    added = [row["column_name"] for row in drift if row["topic_name"] == topic and row["action"] == "ADDED"]
+    assert sorted(added) == sorted(view.paths.values())
 
 
 def assert_standardized(world: World, topic: str, model: Model) -> None:
@@ -88,9 +131,9 @@ def assert_errors(found: list[dict[str, Any]], expected: dict[str, list[tuple[st
     assert rows.keys() == expected.keys()
     for message, failures in expected.items():
         where = "path" if rows[message]["layer"] == "standardized" else "column"
-        assert sorted((f["rule"], f[where] or "") for f in rows[message]["failures"]) == sorted(
-            (rule, place or "") for rule, place in failures
-        ), message
+        said = sorted((failure["rule"], failure[where] or "") for failure in rows[message]["failures"])
+        wanted = sorted((rule, place or "") for rule, place in failures)
+        assert said == wanted, (message, said, wanted)
 
 
 def _parse_rules(model: Model) -> dict[str, list[tuple[str, str | None]]]:

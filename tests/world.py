@@ -37,15 +37,22 @@ class Abandoned(BaseException):
     """A process killed at a step: nothing after it runs, nothing is cleaned up."""
 
 
+def databases_of(number: int) -> Databases:
+    """The databases of one world."""
+    return Databases(f"raw{number}", f"standardized{number}", f"curated{number}", f"ops{number}")
+
+
 class World:
     """One test's tables, state and time; every platform it makes is new, as after a restart."""
 
-    def __init__(self, embedded: Embedded, folder: Path, **rules: Any) -> None:
+    def __init__(self, embedded: Embedded, folder: Path, number: int | None = None, **rules: Any) -> None:
         self.embedded, self.folder = embedded, folder
-        number = next(_numbers)
-        self.databases = Databases(f"raw{number}", f"standardized{number}", f"curated{number}", f"ops{number}")
+        self.number = next(_numbers) if number is None else number
+        self.databases = databases_of(self.number)
         self.rules = Rules(**{"databases": self.databases, "backoff_s": 0, "tries": 1000, "workers": 2, **rules})
         self.now = datetime(2026, 1, 1, tzinfo=UTC)
+        self.published: dict[str, list[tuple[int, list[RawRow]]]] = {}
+        """Per topic: the RAW snapshot of each append, and its rows."""
         self._states: list[SqlState] = []
 
     def clock(self) -> datetime:
@@ -79,10 +86,12 @@ class World:
         if schema:
             deploy_schema(platform, topic, schema, "schema.json", "tester")
 
-    def publish(self, topic: str, rows: Iterable[Any]) -> None:
-        """RAW rows (dataclasses with RAW's columns) in one append."""
-        table = self.databases.raw_table(topic)
-        self.embedded.platform.catalog.append(table, [{**asdict(row), "topic_name": topic} for row in rows])
+    def publish(self, topic: str, rows: Iterable[RawRow]) -> None:
+        """RAW rows in one append."""
+        table, events = self.databases.raw_table(topic), list(rows)
+        self.embedded.platform.catalog.append(table, [{**asdict(row), "topic_name": topic} for row in events])
+        view = self.embedded.platform.catalog.load(table)
+        self.published.setdefault(topic, []).append((view.head, events))
 
     def cycle(self, platform: Platform | None = None, **options: Any) -> dict[str, TopicResult]:
         results = run_cycle(platform or self.platform(), **options)
@@ -90,6 +99,12 @@ class World:
             if result.failure and not isinstance(result.failure, LeanOpsError):
                 raise result.failure
         return {result.topic: result for result in results}
+
+    def know_published(self, topic: str, batches: list[list[RawRow]]) -> None:
+        """Note what other processes published: one append per batch, in order."""
+        view = self.embedded.platform.catalog.load(self.databases.raw_table(topic))
+        snapshots = [snapshot.snapshot_id for snapshot in reversed(view.ancestors())]
+        self.published[topic] = list(zip(snapshots, batches, strict=False))
 
     def wait_for_leases(self) -> None:
         """Let the leases of whoever was killed run out."""

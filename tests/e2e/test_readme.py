@@ -13,7 +13,8 @@ WALK = re.compile(r"## A walk in five minutes\n(.*?)\n## ", flags=re.DOTALL)
 # What differs from run to run: times, ids made at random, and the widths that follow from them.
 CHANGING = (
     (re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(\.\d+)?"), "MOMENT"),
-    (re.compile(r"\d+\.\d+( s)?(?=\s|:|$)"), "SECONDS"),
+    (re.compile(r"\b\d+\.\d(?=\s|$)"), "SECONDS"),
+    (re.compile(r"\b\d{13}\b"), "MILLIS"),
     (re.compile(r"\b[0-9a-f]{12}-\d+\b"), "MESSAGE"),
     (re.compile(r"\b\d{16}-[0-9a-f]{8}\b"), "BATCH"),
     (re.compile(r"\b[0-9a-f]{12}\b"), "ERROR"),

@@ -80,6 +80,7 @@ def test_packing_does_not_depend_on_the_order_of_topics(expected: dict[str, int]
 
 def test_the_largest_topic_goes_first_and_small_ones_share_a_bin() -> None:
     assert packed([("s1", 10), ("big", ROWS_PER_BIN), ("s2", 20)]) == [["big"], ["s2", "s1"]]
+    assert packed([("a", ROWS_PER_BIN - 1), ("b", 1), ("c", 1)]) == [["a", "b"], ["c"]]
     assert packed([]) == []
 
 

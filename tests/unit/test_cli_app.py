@@ -27,9 +27,9 @@ def test_help_imports_nothing_heavy() -> None:
 
 
 def test_a_typo_in_a_command_names_the_nearest_one(leanops: Leanops) -> None:
-    ran = leanops("statu")
+    ran = leanops("demoo")
     assert (ran.code, ran.out) == (2, "")
-    assert ran.err == "error: No such command 'statu'. Did you mean 'status'?\n"
+    assert ran.err == "error: No such command 'demoo'. Did you mean 'demo'?\n"
 
 
 def test_a_typo_in_an_option_names_the_nearest_one(leanops: Leanops) -> None:

@@ -70,6 +70,8 @@ def test_brackets_inside_strings_are_not_depth() -> None:
 
 def test_many_brackets_side_by_side_are_not_depth() -> None:
     assert rule_of('{"a":[' + ",".join(["[{}]"] * 1_000) + "]}") is None
+    assert rule_of('{"b":[],"c":{},' + arrays(64)[1:]) is None
+    assert rule_of('{"b":[],"c":{},' + arrays(65)[1:]) == Rule.TOO_DEEP
 
 
 def test_exactly_the_limit_of_keys_is_read_and_one_more_is_too_many() -> None:

@@ -149,7 +149,7 @@ def test_events_of_the_expected_shape_do_not_take_the_long_way() -> None:
 def test_limits_hold_for_a_layout_as_for_flattening() -> None:
     deep, wide = '{"a":{"b":{"c":1}}}', '{"a":1,"b":2,"c":3}'
     large = '{"a":"' + "é" * 10 + '"}'
-    payloads = [deep, wide, large, '{"a":[[[]]]}', '{"a":1,"a":2}', "{}"]
+    payloads = [deep, wide, large, '{"a":[[[]]]}', '{"b":1,"b":2}', "{}"]
     expected = {"$.a.b.c": "number", "$.a": "string", "$.b": "number", "$.c": "number"}
     for limits in (Limits(depth=2), Limits(keys=2), Limits(payload_bytes=20), Limits(duplicate_keys="error")):
         results = through(expected, payloads, limits)

@@ -8,7 +8,8 @@ from importlib.resources import files
 from pathlib import Path
 
 from leanops.domain.envelope import Event
-from leanops.domain.errors import UsageError
+from leanops.domain.errors import PermanentError, UsageError
+from leanops.domain.planning import Outcome
 from leanops.emulation.orders import Emulation
 from leanops.runtimes.embedded import Embedded, create_home
 from leanops.usecases.deploy_schema import deploy_schema
@@ -80,6 +81,8 @@ def _deployed(runtime: Embedded) -> Step:
 def _cycled(runtime: Embedded, name: str, progress: Progress) -> Step:
     started = time.monotonic()
     result = run_cycle(runtime.platform, [TOPIC], progress=progress)[0]
+    if result.outcome == Outcome.FAILED:
+        raise PermanentError(f"the cycle over {name!r} failed: {result.reason}") from result.failure
     return Step("cycle", name, time.monotonic() - started, result=result)
 
 

@@ -39,7 +39,7 @@ class Merge:
 
     table: str
     key: str
-    batch_id: str
+    batch_seq: int
     found_keys: Sequence[str]
     found_periods: Sequence[str] | None
     """Where more keys were found than a list should hold: the periods their rows are in."""

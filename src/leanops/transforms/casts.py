@@ -15,11 +15,13 @@ _EXPONENT = r"(?:[eE]([+-]?0*[0-9]{1,3}))?"
 _NUMBER = rf"^[+-]?([0-9]+)(?:\.([0-9]+))?{_EXPONENT}$"
 _ZERO = r"^[+-]?0+(?:\.0+)?(?:[eE][+-]?[0-9]+)?$"
 _DATE = r"(?!0000)[0-9]{4}-[0-9]{2}-[0-9]{2}"
-_CLOCK = r"(?:[01][0-9]|2[0-3]):[0-5][0-9](?::[0-5][0-9](?:\.[0-9]{1,6}0{0,3})?)?"
+_MINUTE = r"(?:[01][0-9]|2[0-3]):[0-5][0-9]"
+_SECOND = r":[0-5][0-9](?:\.[0-9]{1,6}0{0,3})?"
 _ZONE = r"(?:Z|[+-](?:(?:0[0-9]|1[0-7])(?::?[0-5][0-9])?|18(?::?00)?))?"
 # On the first and the last day of the calendar an offset could leave it; there only UTC is accepted.
 _OFF_CALENDAR = r"(?!(?:0001-01-01|9999-12-31).{6,}[+-](?!00(?::?00)?$)[0-9:]+$)"
-_TIMESTAMP = rf"^{_OFF_CALENDAR}{_DATE}[T ]{_CLOCK}{_ZONE}$"
+_TIMESTAMP = rf"^{_OFF_CALENDAR}{_DATE}[T ]{_MINUTE}{_SECOND}{_ZONE}$"
+_TO_THE_MINUTE = rf"^{_OFF_CALENDAR}{_DATE}[T ]{_MINUTE}{_ZONE}$"
 _DATE_PATTERNS = {
     DateFormat.DAY_MONTH_YEAR: (r"^[0-9]{2}/[0-9]{2}/[0-9]{4}$", "dd/MM/yyyy"),
     DateFormat.MONTH_DAY_YEAR: (r"^[0-9]{2}/[0-9]{2}/[0-9]{4}$", "MM/dd/yyyy"),
@@ -51,7 +53,11 @@ def cast(text: Column, to: ColumnType, form: DateFormat = DateFormat.ISO) -> Col
 
 def timestamp(text: Column) -> Column:
     """An ISO 8601 date and time, UTC where no zone is given."""
-    return F.when(text.rlike(_TIMESTAMP), text.cast("timestamp"))
+    # Spark takes a zone only after seconds.
+    with_seconds = F.concat(text.substr(1, 16), F.lit(":00"), text.substr(17, 10))
+    return F.when(text.rlike(_TIMESTAMP), text.cast("timestamp")).when(
+        text.rlike(_TO_THE_MINUTE), with_seconds.cast("timestamp")
+    )
 
 
 def decimal(text: Column, precision: int, scale: int) -> Column:

@@ -27,6 +27,8 @@ def commit(platform: Platform, lake: Lake, prepared: Prepared, lease: Lease) -> 
     else:
         snapshot = _committed(platform, prepared)
     platform.step("after merge")
+    # Whoever took over the topic meanwhile records this batch too; a late writer must not do it again.
+    check(platform, lease)
     if snapshot is None:
         raise UnbalancedBatchError(f"{batch.topic}: batch {batch.batch_id} is not in {prepared.table} after its commit")
     _check_added(platform, prepared, snapshot)

@@ -214,7 +214,7 @@ class _Work:
         found = [row.idempotency_key for row in is_updated.collect()] if 0 < counts.updated <= limit else []
         periods = sorted({group["old_period"] for group in groups if group["verdict"] == rows.UPDATED})
         beyond = periods if counts.updated > limit else None
-        return counts, Merge(self.target.name, "idempotency_key", self.batch.batch_id, found, beyond, {})
+        return counts, Merge(self.target.name, "idempotency_key", self.batch.batch_seq, found, beyond, {})
 
     def _check_spike(self, counts: CuratedCounts) -> None:
         allowed = self.schema.policies.cde_error_rate_fail

@@ -11,7 +11,7 @@ from typing import TypeVar
 from pyspark.sql import DataFrame
 
 from leanops.domain.batches import CURATED, STANDARDIZED, Batch
-from leanops.domain.errors import LeanOpsError, LeaseHeldError
+from leanops.domain.errors import LeanOpsError, LeaseHeldError, LeaseLostError
 from leanops.domain.planning import Outcome, packed
 from leanops.domain.snapshots import Snapshot
 from leanops.domain.tables import ERRORS
@@ -19,7 +19,7 @@ from leanops.usecases import curate, standardize
 from leanops.usecases.batches import forget_failures, record_failure
 from leanops.usecases.commit import Prepared, commit
 from leanops.usecases.drift import note_kinds
-from leanops.usecases.leases import Lease, held
+from leanops.usecases.leases import Lease, check, held
 from leanops.usecases.plan_cycle import TopicPlan, plan_cycle
 from leanops.usecases.platform import Platform
 from leanops.usecases.record_runs import LayerResult, complete_begun, record
@@ -102,10 +102,12 @@ class _Cycle:
             self._each(jobs, self._complete_begun)
             self._run_layer(STANDARDIZED, [job for job in jobs if job.plan.standardize])
             self._run_layer(CURATED, [job for job in jobs if job.plan.curate])
-            for job in jobs:
-                results[job.plan.topic] = job.result
-            record(self.platform, self.cycle_id, {job.plan.topic: job.result.layers for job in jobs})
-        return results
+            self._each([job for job in jobs if job.result.layers], lambda job: check(self.platform, job.lease))
+            done = {
+                job.plan.topic: job.result.layers for job in jobs if not isinstance(job.result.failure, LeaseLostError)
+            }
+            record(self.platform, self.cycle_id, done)
+        return {**results, **{job.plan.topic: job.result for job in jobs}}
 
     def _complete_begun(self, job: _Job) -> None:
         complete_begun(self.platform, self.cycle_id, job.plan.topic, job.plan.schema, job.lease)

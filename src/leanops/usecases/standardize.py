@@ -255,8 +255,8 @@ class _Work:
         is_updated = verdicts.where(F.col("verdict") == rows.UPDATED)
         found = [row.record_key for row in is_updated.select("record_key").collect()] if 0 < updated <= limit else []
         periods = sorted({row["old_period"] for row in by_verdict if row["verdict"] == rows.UPDATED})
-        batch = self.batch.batch_id
-        return tally, Merge(self.target.name, "record_key", batch, found, periods if updated > limit else None, {})
+        seq = self.batch.batch_seq
+        return tally, Merge(self.target.name, "record_key", seq, found, periods if updated > limit else None, {})
 
     def _watermark(self, counts: StandardizedCounts) -> Watermark:
         before = self.mark.totals if self.mark else Totals()

@@ -89,11 +89,13 @@ def payload_of(sources: Sources, error: dict[str, Any]) -> Payload | None:
 
 def summary(failures: list[dict[str, Any]]) -> str:
     """All failures of a row in one line."""
-    return "; ".join(
-        f"{failure['rule']} {failure['column'] or failure['path'] or ''}: {failure['message']}"
-        + (f" ({json.dumps(failure['value'], ensure_ascii=False)})" if failure["value"] is not None else "")
-        for failure in failures
-    )
+    return "; ".join(_in_words(**failure) for failure in failures)
+
+
+def _in_words(rule: str, column: str | None, path: str | None, message: str, value: str | None) -> str:
+    place = f" {column or path}" if column or path else ""
+    shown = f" ({json.dumps(value, ensure_ascii=False)})" if value is not None else ""
+    return f"{rule}{place}: {message}{shown}"
 
 
 def _tables(sources: Sources, layer: str | None) -> Iterator[str]:

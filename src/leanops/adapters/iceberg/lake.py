@@ -123,7 +123,12 @@ def _java_names(failure: Exception) -> list[str]:
 
 
 def _merge_statement(view: str, into: Merge) -> str:
-    """The batch id in ON makes Iceberg's conflict check cover the rows this batch writes: it cannot commit twice."""
+    """The MERGE that cannot commit twice, whenever it stalls.
+
+    ON covers every row written by this batch or a later one. A writer that stalls after planning is refused by
+    Iceberg's own conflict check, because such rows arrived meanwhile; one that stalls before planning finds them
+    and leaves them alone.
+    """
     key = _quoted(into.key)
     if into.found_periods is not None:
         found = _is_in("t.`period_reference`", into.found_periods)
@@ -131,8 +136,8 @@ def _merge_statement(view: str, into: Merge) -> str:
         found = _is_in(f"t.{key}", into.found_keys)
     return (
         f"MERGE INTO {CATALOG}.{'.'.join(_quoted(part) for part in into.table.split('.'))} t USING {view} s "
-        f"ON t.{key} = s.{key} AND ({found} OR t.`_batch_id` = {_literal(into.batch_id)}) "
-        "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
+        f"ON t.{key} = s.{key} AND ({found} OR t.`_batch_seq` >= {into.batch_seq:d}) "
+        f"WHEN MATCHED AND t.`_batch_seq` < {into.batch_seq:d} THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
     )
 
 

@@ -69,6 +69,7 @@ def show(results: "Sequence[TopicResult]", seconds: float) -> None:
         ]
         if rows:
             console().print(table([layer, *names, "seconds"], rows, grouped=True))
+            say("")
     for result in [one for one in results if one.outcome.value in FAILED]:
         note(f"{result.topic}: {result.outcome.value}: {result.reason}", style="red")
     for result in [one for one in results if one.reason and one.outcome.value not in FAILED][:REASONS_SHOWN]:
@@ -80,6 +81,6 @@ def show(results: "Sequence[TopicResult]", seconds: float) -> None:
     say(f"{counted(len(results), 'topic')} in {seconds:.1f} s: {ended}")
 
 
-def _seconds(result: "TopicResult", layer: str) -> str:
+def _seconds(result: "TopicResult", layer: str) -> float | None:
     seconds = result.layers[layer].seconds
-    return "" if seconds is None else f"{seconds:.1f}"
+    return None if seconds is None else round(seconds, 1)

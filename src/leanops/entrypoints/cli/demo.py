@@ -12,7 +12,7 @@ import typer
 
 from leanops.entrypoints.cli.cycle import CURATED, STANDARDIZED
 from leanops.entrypoints.cli.output import colored, console, say, table
-from leanops.entrypoints.cli.progress import cycling, waiting
+from leanops.entrypoints.cli.progress import rows_of, share_done, waiting
 
 if TYPE_CHECKING:
     from leanops.emulation.demo import Step
@@ -53,10 +53,14 @@ def _run(runtime: "Embedded", emulation: "Emulation") -> bool:
 
     def tell(step: "Step") -> None:
         steps.append(step)
-        say(f"  {step.action:<8} {_detail(step):<52} {step.seconds:>6.1f} s")
+        say(f"  {step.action:<8} {_detail(step):<66} {step.seconds:>5.1f} s")
 
-    rows = {"orders": emulation.facts.published}
-    with cycling(rows) as progress:
+    with rows_of(emulation.facts.published) as bar:
+
+        def progress(topic: str, name: str) -> None:
+            published = [step.events for step in steps if step.action == "publish"]
+            bar(sum(published[:-1]) + share_done(name) * published[-1], f"{topic}: {name}")
+
         play(runtime, emulation, tell, progress)
     _print_counts(steps, "RAW → Standardized", "standardized", STANDARDIZED)
     _print_counts(steps, "Standardized → Curated", "curated", CURATED)
@@ -81,6 +85,7 @@ def _print_counts(steps: "Sequence[Step]", title: str, layer: str, names: tuple[
     counts = [(step.name, step.result.layers[layer].counts) for step in steps if step.result and step.result.layers]
     rows = [[name, *(found[column] for column in names)] for name, found in counts]
     total = ["together", *(sum(found[column] for _, found in counts) for column in names)]
+    say("")
     console().print(table([title, *names], [*rows, total], grouped=True))
 
 
@@ -90,6 +95,7 @@ def _print_balance(balance: "Balance") -> None:
         [colored("✓", "green") if check.balanced else colored("✗", "bold red"), check.name, check.expected, check.found]
         for check in balance.checks
     ]
+    screen.print()
     screen.print(table(("", "must be equal", "expected", "found"), rows, grouped=True))
     for problem in balance.problems:
         screen.print(problem, style="bold red")

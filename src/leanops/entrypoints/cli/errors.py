@@ -21,7 +21,7 @@ from leanops.entrypoints.cli.output import (
 
 app = typer.Typer(no_args_is_help=True)
 SHORT_ID = 12
-_SHOWN = ("topic_name", "layer", "status", "detected_ts", "message_id")
+_SHOWN = ("topic_name", "layer", "status", "message_id")
 
 
 class Layer(StrEnum):
@@ -57,9 +57,17 @@ def list_(
     if as_json:
         print_json_array(found)
         return
-    rows = [[row["error_id"][:SHORT_ID], *(row[name] for name in _SHOWN), summary(row["failures"])] for row in found]
+    rows = [
+        [
+            row["error_id"][:SHORT_ID],
+            row["detected_ts"].replace(microsecond=0),
+            *(row[name] for name in _SHOWN),
+            summary(row["failures"]),
+        ]
+        for row in found
+    ]
     if rows:
-        console().print(table(("error", "topic", "layer", "status", "detected", "message", "failures"), rows))
+        console().print(table(("error", "detected", "topic", "layer", "status", "message", "failures"), rows))
     say(f"the newest {limit:,}; more with --limit" if len(found) == limit else counted(len(found), "error"))
 
 
@@ -88,9 +96,11 @@ def show(error_id: ErrorId, as_json: Json = False) -> None:
 def _print(error: dict[str, Any]) -> None:
     rows = [[name, shown(value)] for name, value in error.items() if name != "failures"]
     console().print(table(("error", ""), rows))
+    say("")
     columns = ("rule", "column", "path", "message", "value")
     failures = [[failure[column] for column in columns] for failure in error["failures"]]
     console().print(table(columns, failures))
+    say("")
 
 
 def _known(rule: str | None) -> str | None:

@@ -4,6 +4,7 @@ import re
 import sys
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -70,7 +71,7 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, grouped: boo
     drawn = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
     for at, name in enumerate(columns):
         first = next((row[at] for row in kept if row[at] is not None), None)
-        is_number = isinstance(first, int | float) and not isinstance(first, bool)
+        is_number = isinstance(first, int | float | Decimal) and not isinstance(first, bool)
         drawn.add_column(name, justify="right" if is_number else "left", overflow="fold")
     for row in kept:
         drawn.add_row(*(value if isinstance(value, Text) else Text(shown(value, grouped=grouped)) for value in row))

@@ -7,7 +7,6 @@ from typing import Any
 
 from leanops.entrypoints.cli.output import console
 
-# How far a topic has come when a step of its cycle begins.
 _STEPS = {"standardize": 0.0, "commit standardized": 0.45, "curate": 0.55, "commit curated": 0.9}
 
 
@@ -29,6 +28,8 @@ def _bar(*columns: Any) -> Any:
         console=console(to_stderr=True),
         disable=not is_watched(),
         transient=True,
+        # What is printed meanwhile goes above the bar, unless it goes into a file.
+        redirect_stdout=sys.stdout.isatty(),
     )
 
 
@@ -51,18 +52,30 @@ def waiting(description: str) -> Iterator[Callable[[str], None]]:
 
 
 @contextmanager
-def cycling(rows: Mapping[str, int]) -> Iterator[Callable[[str, str], None]]:
-    """A bar over the rows a cycle expects per topic; topics that wait for nothing count as one row."""
+def rows_of(total: int) -> Iterator[Callable[[float, str], None]]:
+    """A bar over rows that is told how far it is, and what goes on."""
     from rich.progress import TextColumn
 
+    with _bar(TextColumn("{task.completed:,.0f} rows"), _rate("rows")) as bar:
+        task = bar.add_task("planning", total=total or None)
+        yield lambda done, text: bar.update(task, completed=done, description=text)
+
+
+def share_done(step: str) -> float:
+    """How far a topic has come when a step of its cycle begins."""
+    return _STEPS.get(step, 0.0)
+
+
+@contextmanager
+def cycling(rows: Mapping[str, int]) -> Iterator[Callable[[str, str], None]]:
+    """A bar over the rows a cycle expects per topic; topics that wait for nothing count as one row."""
     weights = {topic: max(1, expected) for topic, expected in rows.items()}
     reached: dict[str, float] = {}
-    with _bar(TextColumn("{task.completed:,.0f} rows"), _rate("rows")) as bar:
-        task = bar.add_task("planning", total=sum(weights.values()) or None)
+    with rows_of(sum(weights.values())) as bar:
 
         def step(topic: str, name: str) -> None:
-            reached[topic] = _STEPS.get(name, 0.0) * weights.get(topic, 1)
-            bar.update(task, completed=sum(reached.values()), description=f"{topic}: {name}")
+            reached[topic] = share_done(name) * weights.get(topic, 1)
+            bar(sum(reached.values()), f"{topic}: {name}")
 
         yield step
 

@@ -51,6 +51,7 @@ def show(topic: Topic, as_json: Json = False) -> None:
         print_json({**found[0].as_json(), "tables": [one.as_json() for one in tables]})
         return
     status.show(found)
+    say("")
     rows = [
         [one.layer, one.name, one.payload_columns, one.snapshots]
         if one.exists

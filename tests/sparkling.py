@@ -1,4 +1,4 @@
-"""One Spark application for all tests of a run, and a world of its own for each."""
+"""Fixtures: one Spark application for all tests of a run, and a world of its own for each test."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,0 +1,85 @@
+"""A worker in a process of its own, to be killed or stopped: publishes batch after batch and runs a cycle after each."""
+
+import json
+import os
+import sys
+import time
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from leanops.ports.tables import Merge
+from leanops.runtimes.embedded import Embedded
+from tests.crash.batches import planned_batches
+from tests.world import World
+
+TOPIC = "orders"
+PATIENCE_S = 120
+
+
+class GatedLake:
+    """A lake whose MERGE waits, planned but not committed, until a file appears."""
+
+    def __init__(self, lake: Any, folder: Path) -> None:
+        self._lake, self._folder = lake, folder
+
+    def merge(self, rows: Any, into: Merge) -> None:
+        try:
+            self._lake.merge(rows.mapInArrow(_Gate(str(self._folder)), rows.schema), into)
+        except Exception as refusal:
+            (self._folder / "refusal").write_text(type(refusal).__name__)
+            raise
+        (self._folder / "refusal").write_text("none")
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._lake, name)
+
+
+class _Gate:
+    """Runs inside the tasks of the MERGE, so that its plan is made when it waits."""
+
+    def __init__(self, folder: str) -> None:
+        self.folder = folder
+
+    def __call__(self, batches: Any) -> Any:
+        folder = Path(self.folder)
+        (folder / "planned").touch()
+        deadline = time.monotonic() + PATIENCE_S
+        while not (folder / "gate").exists() and time.monotonic() < deadline:
+            time.sleep(0.02)
+        yield from batches
+
+
+def main() -> None:
+    home, folder, number, hours, mode = sys.argv[1:]
+    embedded = Embedded(Path(home))
+    embedded.spark()
+    world = World(embedded, Path(folder), int(number))
+    world.now += timedelta(hours=int(hours))
+    say({"ready": os.getpid()})
+    if mode == "stall":
+        lake = GatedLake(embedded.lake(), Path(folder))
+        result = world.cycle(world.platform(lake=lambda: lake))[TOPIC]
+        say({"outcome": result.outcome.value, "reason": result.reason})
+    else:
+        run(world)
+        say({"finished": True})
+    embedded.close()
+
+
+def run(world: World) -> None:
+    """Publish the planned batches that RAW does not have yet, with a cycle after each."""
+    world.cycle()
+    view = world.embedded.platform.catalog.load(world.databases.raw_table(TOPIC))
+    there = len(view.ancestors()) if view else 0
+    for batch in planned_batches()[there:]:
+        world.publish(TOPIC, batch)
+        world.cycle()
+
+
+def say(what: dict[str, Any]) -> None:
+    print(json.dumps(what), flush=True)
+
+
+if __name__ == "__main__":
+    main()

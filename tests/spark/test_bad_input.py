@@ -1,0 +1,191 @@
+"""Rubbish in: every event ends in a table with a reason, or a clear line says what is wrong; nothing half-written."""
+
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from leanops.domain.batches import ColumnLimits
+from leanops.ports.state import BATCHES
+from tests.oracle.rows import RawRow
+from tests.world import World
+
+SCHEMA: dict[str, Any] = {
+    "table_name": "orders",
+    "envelope_columns": [{"name": "message_id", "type": "STRING"}],
+    "payload_columns": [
+        {"name": "amount", "path": "$.amount", "type": "INT"},
+        {"name": "email", "path": "$.email", "type": "STRING", "pii": "hmac", "rules": {"max_length": 12}},
+    ],
+}
+DEEP = 10_000
+BAD = {
+    "empty": ("", "not_json"),
+    "array": ("[1]", "not_object"),
+    "number": ("7", "not_object"),
+    "null": ("null", "not_object"),
+    "truncated": ('{"a":{"b":1', "not_json"),
+    "trailing": ('{"a":1} x', "trailing_text"),
+    "two": ('{"a":1}{"a":2}', "trailing_text"),
+    "single quotes": ("{'a':1}", "not_json"),
+    "NaN": ('{"a":NaN}', "not_json"),
+    "leading zero": ('{"a":01}', "not_json"),
+    "lone surrogate": ('{"a":"\\ud83d"}', "not_json"),
+    "broken inside an array": ('{"a":[1,"\\q"]}', "not_json"),
+    "one byte too many": (json.dumps({"a": "x" * (1_000_000 - 8 + 1)}, separators=(",", ":")), "too_large"),
+    "deep": ('{"a":' * DEEP + "1" + "}" * DEEP, "too_deep"),
+    "deep array": ('{"a":' + "[" * 64 + "]" * 64 + "}", "too_deep"),
+    "5,001 keys": (json.dumps({f"k{n}": 1 for n in range(5_001)}), "too_many_keys"),
+}
+GOOD = {
+    "nul": '{"a":"x\\u0000y"}',
+    "duplicate keys": '{"a":1,"a":2}',
+    "exactly a million bytes": json.dumps({"a": "x" * (1_000_000 - 8)}, separators=(",", ":")),
+    "exactly 64 deep": '{"a":' + "[" * 63 + "]" * 63 + "}",
+    "odd keys": json.dumps(
+        {
+            "`": 1,
+            '"': 2,
+            "a.b": 3,
+            "; DROP TABLE x;--": 4,
+            "two\nlines": 5,
+            "\u202ertl": 6,
+            "k" * 300: 7,
+            "${env:HOME}": 8,
+            "": 9,
+            "record_key": 10,
+            "_file": 11,
+            "message_id": 12,
+        }
+    ),
+    "case": '{"userId":1,"userid":2,"user_id":3}',
+    "scalar": '{"shape":1}',
+    "object": '{"shape":{"inner":1}}',
+    "bad period": '{"periodReference":"2026-13"}',
+}
+
+
+def event(name: str, payload: str, key: str | None = None) -> RawRow:
+    return RawRow(name, datetime(2026, 5, 6, tzinfo=UTC), "orders", payload, 1, key)
+
+
+def test_every_bad_document_is_a_parse_error_with_its_rule_and_the_good_ones_beside_it_arrive(world: World) -> None:
+    world.add("orders", json.dumps(SCHEMA))
+    world.publish("orders", [*(event(name, text) for name, (text, _) in BAD.items()), *(event(n, t) for n, t in GOOD.items())])
+    counts = world.cycle()["orders"].layers["standardized"].counts
+    assert (counts["read"], counts["parse_errors"], counts["inserted"]) == (len(BAD) + len(GOOD), len(BAD), len(GOOD))
+    errors = {row["message_id"]: row for row in world.errors(world.databases.parse_errors, "orders")}
+    assert {name: row["failures"][0]["rule"] for name, row in errors.items()} == {n: rule for n, (_, rule) in BAD.items()}
+    assert {row["message_id"] for row in world.standardized("orders")} == GOOD.keys()
+
+
+def test_odd_keys_each_have_a_column_of_their_own_and_keep_their_value(world: World) -> None:
+    world.add("orders", json.dumps(SCHEMA))
+    world.publish("orders", [event(name, text) for name, text in GOOD.items()])
+    world.cycle()
+    view = world.platform().catalog.load(world.databases.standardized_table("orders"))
+    rows = {row["message_id"]: row for row in world.standardized("orders")}
+    odd = {path: rows["odd keys"][name] for path, name in view.paths.items() if rows["odd keys"][name] is not None}
+    assert sorted(odd.values(), key=int) == [str(n) for n in range(1, 13)]
+    case = {path: rows["case"][view.paths[path]] for path in ("$.userId", "$.userid", "$.user_id")}
+    assert case == {"$.userId": "1", "$.userid": "2", "$.user_id": "3"}
+    assert rows["scalar"][view.paths["$.shape"]] == "1"
+    assert rows["object"][view.paths["$.shape.inner"]] == "1"
+    assert rows["bad period"]["period_reference"] == "2026-05"
+    assert rows["nul"][view.paths["$.a"]] == "x\x00y"
+    assert rows["duplicate keys"][view.paths["$.a"]] == "2"
+
+
+def test_beyond_the_column_limits_values_are_rescued_and_schema_paths_still_have_columns(world: World) -> None:
+    world.with_rules(column_limits=ColumnLimits(columns=250, new_columns=200))
+    world.add("orders", json.dumps(SCHEMA))
+    first = {f"n{number:04d}": number for number in range(200)}
+    second = {f"x{number:04d}": number for number in range(201)}
+    for number, payload in enumerate([first, second | {"amount": 5}]):
+        world.publish("orders", [event(f"m{number}", json.dumps(payload), key=f"k{number}")])
+        assert world.cycle()["orders"].outcome == "done"
+    rows = {row["message_id"]: row for row in world.standardized("orders")}
+    rescued = json.loads(rows["m1"]["_rescued"])
+    assert rows["m0"]["_rescued"] is None
+    assert len(rescued) == 201 - 50
+    assert rescued["$.x0200"] == "200"
+    assert [row["amount"] for row in world.curated("orders")] == [None, 5] or [
+        row["amount"] for row in world.curated("orders")
+    ] == [5, None]
+
+
+def test_a_schema_column_is_read_from_rescued_values_too(world: World) -> None:
+    world.with_rules(column_limits=ColumnLimits(columns=1, new_columns=1))
+    world.add("orders", json.dumps({**SCHEMA, "payload_columns": SCHEMA["payload_columns"][:1]}))
+    world.publish("orders", [event("m1", '{"a":"1","b":"2"}', key="k1")])
+    world.cycle()
+    wider = [*SCHEMA["payload_columns"][:1], {"name": "b", "path": "$.b", "type": "STRING"}]
+    world.add("orders", json.dumps({**SCHEMA, "payload_columns": wider}))
+    world.publish("orders", [event("m2", '{"a":"3","b":"4"}', key="k2")])
+    world.cycle()
+    assert {row["idempotency_key"]: row["b"] for row in world.curated("orders")} == {"k1": None, "k2": "4"}
+
+
+@pytest.mark.parametrize(("contract", "errors"), [("rescue", 0), ("quarantine", 1)])
+def test_unknown_fields_follow_the_contract(world: World, contract: str, errors: int) -> None:
+    world.add("orders", json.dumps({**SCHEMA, "policies": {"unknown_fields": contract}}))
+    world.publish("orders", [event("known", '{"amount":1}', key="a"), event("unknown", '{"amount":2,"x":{"y":3}}', key="b")])
+    counts = world.cycle()["orders"].layers["standardized"].counts
+    assert counts["parse_errors"] == errors
+    rows = {row["message_id"]: row for row in world.standardized("orders")}
+    if contract == "rescue":
+        assert json.loads(rows["unknown"]["_rescued"]) == {"$.x.y": "3"}
+    else:
+        found = world.errors(world.databases.parse_errors, "orders")[0]
+        assert [(f["rule"], f["path"]) for f in found["failures"]] == [("unknown_field", "$.x.y")]
+
+
+def test_a_schema_that_names_a_column_that_is_not_there_fails_in_one_line_and_standardizes_all_the_same(world: World) -> None:
+    world.add("orders", json.dumps({**SCHEMA, "payload_columns": [{"name": "ghost", "type": "STRING"}]}))
+    world.publish("orders", [event("m1", '{"a":1}', key="k")])
+    result = world.cycle()["orders"]
+    assert result.outcome == "failed"
+    assert "ghost" in str(result.reason)
+    assert "\n" not in str(result.reason)
+    assert len(world.standardized("orders")) == 1
+
+
+def test_pii_never_stands_in_curated_or_in_an_error_row(world: World) -> None:
+    world.add("orders", json.dumps(SCHEMA))
+    secret = "canary@example.com"
+    payloads = {"good": '{"email":"c@e.de"}', "bad": json.dumps({"amount": "x", "email": secret})}
+    world.publish("orders", [event(name, text, key=name) for name, text in payloads.items()])
+    world.cycle()
+    tables = [world.curated("orders"), world.errors(world.databases.errors, "orders")]
+    assert [len(table) for table in tables] == [1, 1]
+    assert not any(text in str(tables) for text in (secret, "c@e.de"))
+
+
+def test_a_batch_out_of_balance_is_not_committed_and_leaves_nothing_half_written(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from leanops.transforms import standardize
+
+    world.add("orders", json.dumps(SCHEMA))
+    world.publish("orders", [event("m1", '{"a":1}', key="k"), event("m2", "{", key="k")])
+    with monkeypatch.context() as patch:
+        patch.setattr(standardize, "verdicts", lambda events, current, real=standardize.verdicts: real(events.limit(0), current))
+        result = world.cycle()["orders"]
+    assert result.outcome == "failed"
+    assert "RAW says 2 new rows" in str(result.reason)
+    assert world.standardized("orders") == []
+    assert world.errors(world.databases.parse_errors, "orders") == []
+    assert len(list(world.platform().state.rows(BATCHES))) == 1
+    assert world.cycle()["orders"].layers["standardized"].counts["inserted"] == 1
+
+
+def test_a_spike_of_missing_values_stops_the_batch_until_it_is_accepted(world: World) -> None:
+    columns = [{"name": "amount", "path": "$.amount", "type": "INT", "cde": True}]
+    world.add("orders", json.dumps({**SCHEMA, "payload_columns": columns, "policies": {"cde_error_rate_fail": 0.5}}))
+    world.publish("orders", [event(f"m{n}", "{}", key=f"k{n}") for n in range(4)])
+    result = world.cycle()["orders"]
+    assert (result.outcome, len(world.curated("orders"))) == ("failed", 0)
+    assert "--accept-errors" in str(result.reason)
+    accepted = world.cycle(accept_errors=True)["orders"]
+    assert accepted.layers["curated"].counts["errors"] == 4

@@ -1,0 +1,173 @@
+"""What people read: status, errors, SQL and the outcome of cycles, as text and as JSON."""
+
+from collections.abc import Iterator
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from leanops.domain.accounting import Totals
+from leanops.domain.tables import ERRORS, STANDARDIZED
+from leanops.emulation.demo import fresh_home
+from leanops.entrypoints.cli.output import printable, shown
+from leanops.runtimes.embedded import Embedded
+from leanops.usecases.deploy_schema import deploy_schema
+from leanops.usecases.publish import publish
+from leanops.usecases.topics import add_topic
+from tests.builders import NOW, event, schema_text, watermark
+from tests.unit.conftest import Leanops
+
+PAYLOAD = '{"email": "ada@example.com", "odd": "[bold]\\u001b"}'
+
+
+@pytest.fixture
+def runtime(home: Path) -> Iterator[Embedded]:
+    runtime = Embedded(home)
+    add_topic(runtime.platform, "orders")
+    publish(runtime.platform, "orders", [event("m1", PAYLOAD), event("m2", "{}")])
+    yield runtime
+    runtime.close()
+
+
+@pytest.fixture
+def error_id(runtime: Embedded) -> str:
+    catalog = runtime.platform.catalog
+    name = "iceberg_curated_db.errors"
+    failure = {"rule": "cde_missing", "column": "c", "path": "$.c", "message": "[red]critical[/red]", "value": None}
+    row = {
+        "error_id": "ab" * 16,
+        "topic_name": "orders",
+        "layer": "curated",
+        "message_id": "m1",
+        "failures": [failure],
+        "source": f"iceberg_raw_db.orders_staging/publish_time_day={NOW:%Y-%m-%d}",
+        "detected_ts": NOW,
+        "status": "OPEN",
+    }
+    catalog.create(name, ERRORS)
+    catalog.append(name, [row])
+    return "ab" * 16
+
+
+def standardize(runtime: Embedded, totals: Totals) -> None:
+    catalog = runtime.platform.catalog
+    raw = catalog.load("iceberg_raw_db.orders_staging")
+    assert raw is not None
+    assert raw.head is not None
+    catalog.create("iceberg_standardized_db.orders", STANDARDIZED)
+    mark = watermark(raw.head, source_uuid=raw.uuid, totals=totals)
+    catalog.append("iceberg_standardized_db.orders", [{"record_key": "key:a"}], mark.summary())
+
+
+def test_a_topic_out_of_balance_cannot_be_overlooked(leanops: Leanops, runtime: Embedded) -> None:
+    standardize(runtime, Totals(read=1, rows=1))
+    ran = leanops("status")
+    assert ran.code == 0
+    assert ran.out.count("OUT OF BALANCE") == 2
+    assert "1 ≠ 2" in ran.out
+    assert leanops("status", "--json").json["balanced"] is False
+
+
+def test_a_topic_in_balance_says_so(leanops: Leanops, runtime: Embedded) -> None:
+    standardize(runtime, Totals(read=2, rows=1, duplicates=1))
+    assert "balanced" in leanops("status").out
+    assert leanops("status", "--json").json["balanced"] is True
+
+
+def test_a_status_without_topics_says_what_to_do(leanops: Leanops, home: Path) -> None:
+    assert leanops("status").out == "no topics yet; add one with: leanops topics add TOPIC\n"
+    assert leanops("cycle").out == leanops("topics", "list").out == leanops("status").out
+
+
+def test_a_failed_topic_makes_the_cycle_fail(leanops: Leanops, runtime: Embedded) -> None:
+    deploy_schema(runtime.platform, "orders", schema_text(), "schema.json", "someone")
+    (runtime.home / "schemas/orders/active/schema.json").write_text("{")
+    ran = leanops("cycle", "--json")
+    assert (ran.code, ran.json["outcome"]) == (1, "failed")
+    shown_to_people = leanops("cycle")
+    assert shown_to_people.code == 1
+    assert "not JSON" in shown_to_people.err
+
+
+def test_errors_are_listed_with_the_rules_they_broke(leanops: Leanops, error_id: str) -> None:
+    ran = leanops("errors", "list", "--topic", "orders", "--rule", "cde_missing", "--layer", "curated")
+    assert ran.code == 0
+    assert error_id[:12] in ran.out
+    assert "cde_missing c: [red]critical[/red]" in ran.out
+    (row,) = leanops("errors", "list", "--json").json
+    assert (row["error_id"], row["failures"][0]["rule"]) == (error_id, "cde_missing")
+
+
+def test_an_error_is_shown_with_its_event_and_a_warning(leanops: Leanops, error_id: str) -> None:
+    ran = leanops("errors", "show", error_id[:8])
+    assert ran.code == 0
+    assert PAYLOAD in ran.out
+    assert "personal data" in ran.err
+    assert leanops("errors", "show", error_id, "--json").json["payload"] == PAYLOAD
+
+
+def test_a_rule_that_does_not_exist_is_told(leanops: Leanops, home: Path) -> None:
+    ran = leanops("errors", "list", "--rule", "cde")
+    assert (ran.code, ran.err) == (2, "error: there is no rule 'cde'; did you mean cde_missing?\n")
+
+
+def test_sql_prints_a_table_for_people(leanops: Leanops, runtime: Embedded) -> None:
+    ran = leanops("sql", "select message_id, 1234567 as n from iceberg_raw_db.orders_staging order by 1")
+    lines = [line.split() for line in ran.out.splitlines()]
+    assert lines[0] == ["message_id", "n"]
+    assert lines[2:] == [["m1", "1234567"], ["m2", "1234567"], ["2", "rows"]]
+
+
+def test_sql_shows_the_first_rows_and_says_so(leanops: Leanops, home: Path) -> None:
+    ran = leanops("sql", "select * from range(10)", "--limit", "3")
+    assert ran.out.splitlines()[-1] == "the first 3 rows; more with --limit or --json"
+
+
+def test_sql_prints_json_with_exact_values(leanops: Leanops, home: Path) -> None:
+    statement = (
+        "select 12.50::decimal(18,2) as d, timestamptz '2026-11-01 00:00:00+01' as t, date '2026-11-01' as day, "
+        "null as n, sum(i) as s, 'é\"' as text from range(3) r(i)"
+    )
+    ran = leanops("sql", "--json", statement)
+    assert ran.out == ('[{"d":12.50,"t":"2026-10-31T23:00:00Z","day":"2026-11-01","n":null,"s":3,"text":"é\\""}]\n')
+
+
+def test_sql_without_rows_is_an_empty_array(leanops: Leanops, home: Path) -> None:
+    assert leanops("sql", "--json", "select 1 where false").json == []
+
+
+def test_a_wrong_statement_is_one_line(leanops: Leanops, runtime: Embedded) -> None:
+    ran = leanops("sql", "select * from iceberg_raw_db.order_staging")
+    assert (ran.code, ran.out) == (2, "")
+    assert ran.err == (
+        "error: there is no table 'iceberg_raw_db.order_staging'; did you mean iceberg_raw_db.orders_staging?\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(None, ""), (True, "true"), (1234, "1234"), (Decimal("1.50"), "1.50"), (NOW, "2026-11-15 08:00:00")],
+)
+def test_values_are_shown_as_people_read_them(value: Any, text: str) -> None:
+    assert shown(value) == text
+
+
+def test_data_cannot_steer_the_terminal() -> None:
+    assert printable("a\x1b[31mred\x07\r\n\tb") == "a\\x1b[31mred\\x07\\x0d\n\tb"
+
+
+def test_the_demo_replaces_only_a_demo(leanops: Leanops, tmp_path: Path) -> None:
+    precious = tmp_path / "precious"
+    precious.mkdir()
+    (precious / "file").write_text("mine")
+    ran = leanops("demo", str(precious))
+    assert (ran.code, "choose another path" in ran.err) == (2, True)
+    assert (precious / "file").read_text() == "mine"
+
+
+def test_a_second_demo_starts_afresh(tmp_path: Path) -> None:
+    home = fresh_home(tmp_path / "demo")
+    (home / "state.db").write_text("old")
+    assert not (fresh_home(home) / "state.db").exists()
+    assert (home / "leanops.toml").exists()
