@@ -1,13 +1,55 @@
-"""The batches the killed workers publish; every process makes the same ones."""
+"""Plain orders for the crash suites: what matters here is where the work stops, so the events are few columns wide."""
 
+import json
 import random
+from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from tests.oracle.rows import RawRow
-from tests.oracle.streams import make_stream
-from tests.world import FIRST
+
+SCHEMA: dict[str, Any] = {
+    "table_name": "orders",
+    "version": 1,
+    "keys": {"version": "$.order.updatedAt"},
+    "envelope_columns": [{"name": "message_id", "type": "STRING"}],
+    "payload_columns": [
+        {"name": "order_id", "path": "$.order.id", "type": "STRING", "cde": True},
+        {"name": "amount", "path": "$.order.amount", "type": "DECIMAL(9,2)", "rules": {"min": 0}},
+        {"name": "email", "path": "$.email", "type": "STRING", "pii": "mask"},
+    ],
+}
+START = datetime(2024, 1, 30, tzinfo=UTC)
+
+
+def orders(chance: random.Random, size: int) -> list[RawRow]:
+    """Orders of few keys: corrections, moves between periods, re-deliveries, bad values, broken payloads, new fields."""
+    rows: list[RawRow] = []
+    for number in range(size):
+        if rows and chance.random() < 0.2:
+            copied = chance.choice(rows)
+            rows.append(RawRow(**{**vars(copied), "ingestion_ts": copied.ingestion_ts + number + 1}))
+            continue
+        moment = START + timedelta(hours=chance.randrange(96))
+        rows.append(RawRow(f"m{number}", moment, "orders", _payload(chance, moment), 1_000 + number))
+    return rows
+
+
+def _payload(chance: random.Random, moment: datetime) -> str:
+    if chance.random() < 0.12:
+        return chance.choice(["", "{", "[]", '{"a":1} x'])
+    order = {"id": chance.choice(["o1", "o2", None]), "amount": chance.choice([1.5, 20, -1, "x", None])}
+    said: dict[str, Any] = {
+        "order": {**order, "updatedAt": f"{moment:%Y-%m-%dT%H:%M:%S}Z"},
+        "email": "someone@example.com",
+    }
+    if chance.random() < 0.9:
+        said["_metadata"] = {"idempotencyKeyResource": f"k{chance.randrange(6)}"}
+    if chance.random() < 0.1:
+        said[f"new{chance.randrange(3)}"] = chance.choice([1, "one"])
+    return json.dumps(said)
 
 
 def planned_batches() -> list[list[RawRow]]:
-    """Thirty small batches of one stream."""
-    rows = make_stream(random.Random(99), 180)
-    return [[FIRST, *rows[:6]], *(rows[at : at + 6] for at in range(6, len(rows), 6))]
+    """What the killed workers publish, in small batches; every process makes the same ones."""
+    rows = orders(random.Random(99), 240)
+    return [rows[at : at + 4] for at in range(0, len(rows), 4)]

@@ -9,12 +9,13 @@ from dataclasses import replace
 import pytest
 
 from leanops.domain.errors import CommitUnknownError
+from leanops.ports.state import BATCHES
 from leanops.ports.tables import Lake, Merge
 from leanops.usecases.platform import Platform
+from tests.crash.batches import SCHEMA, orders
 from tests.oracle.rows import RawRow
-from tests.oracle.streams import SCHEMA, make_stream
 from tests.verify import assert_settled, assert_tables, replayed
-from tests.world import FIRST, PII_KEY, Abandoned, World
+from tests.world import PII_KEY, Abandoned, World
 
 SEEDS = int(os.environ.get("LEANOPS_CRASH_SEEDS", "20"))
 STEPS = 34
@@ -66,11 +67,11 @@ def run_with_crashes(
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_nothing_is_lost_or_doubled_wherever_the_work_is_abandoned(world: World, seed: int) -> None:
     chance = random.Random(seed)
-    rows = make_stream(chance, 24)
+    rows = orders(chance, 24)
     middle = chance.randrange(1, len(rows))
-    run_with_crashes(world, chance, [[FIRST, *rows[:middle]], rows[middle:]], world.platform)
+    run_with_crashes(world, chance, [rows[:middle], rows[middle:]], world.platform)
     model = replayed(world, "orders", SCHEMA, pii_key=PII_KEY)
-    assert model.totals["read"] == len(rows) + 1
+    assert model.totals["read"] == len(rows)
     assert_tables(world, "orders", model)
     assert_settled(world, "orders")
     model.assert_laws()
@@ -79,7 +80,7 @@ def test_nothing_is_lost_or_doubled_wherever_the_work_is_abandoned(world: World,
 def test_every_step_of_a_cycle_is_reached_and_named(world: World) -> None:
     steps: list[str] = []
     world.add("orders", json.dumps(SCHEMA))
-    world.publish("orders", [FIRST, *make_stream(random.Random(1), 30)])
+    world.publish("orders", orders(random.Random(1), 30))
     world.cycle(world.platform(step=steps.append))
     durable = ("intent", "alter", "errors", "merge", "checkpoint", "drift", "run record", "close")
     assert set(steps) == {f"{moment} {what}" for what in durable for moment in ("before", "after")}
@@ -88,18 +89,12 @@ def test_every_step_of_a_cycle_is_reached_and_named(world: World) -> None:
 
 def test_a_batch_is_repeated_with_the_schema_and_limits_it_was_begun_with(world: World) -> None:
     world.add("orders", json.dumps(SCHEMA))
-    world.publish("orders", [FIRST])
+    world.publish("orders", orders(random.Random(2), 1))
     with pytest.raises(Abandoned):
         world.cycle(world.platform(step=stop_at(2)))
     world.wait_for_leases()
-    begun = next(iter(world.platform().state.rows(_batches()))).row["batch_id"]
+    begun = next(iter(world.platform().state.rows(BATCHES))).row["batch_id"]
     world.with_rules(limits=replace(world.rules.limits, payload_bytes=1))
     result = world.cycle()["orders"]
     assert result.layers["standardized"].batch.batch_id == begun
     assert result.layers["standardized"].counts["parse_errors"] == 0
-
-
-def _batches() -> object:
-    from leanops.ports.state import BATCHES
-
-    return BATCHES

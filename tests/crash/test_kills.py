@@ -13,10 +13,9 @@ from typing import Any
 
 import pytest
 
-from tests.crash.batches import planned_batches
-from tests.oracle.streams import SCHEMA
+from tests.crash.batches import SCHEMA, planned_batches
 from tests.verify import assert_settled, assert_tables, replayed
-from tests.world import FIRST, PII_KEY, World
+from tests.world import PII_KEY, World
 
 KILLS = 12 if int(os.environ.get("LEANOPS_CRASH_SEEDS", "20")) >= 100 else 3
 START_S = 180
@@ -86,7 +85,7 @@ def test_sigkill_at_random_moments_loses_and_doubles_nothing(world: World) -> No
 
 def test_a_writer_stopped_between_its_check_and_its_commit_is_refused_by_the_table(world: World) -> None:
     world.add("orders", json.dumps(SCHEMA))
-    world.publish("orders", [FIRST, *planned_batches()[1]])
+    world.publish("orders", planned_batches()[0])
     stalled = Worker(world, 1, "stall")
     planned = world.folder / "planned"
     try:

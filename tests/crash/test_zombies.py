@@ -11,16 +11,16 @@ from leanops.adapters.iceberg import lake as lake_module
 from leanops.ports.tables import Lake, Merge
 from leanops.usecases import curate, standardize
 from leanops.usecases.leases import Lease
+from tests.crash.batches import SCHEMA, orders
 from tests.oracle.rows import RawRow
-from tests.oracle.streams import SCHEMA, make_stream
 from tests.verify import assert_settled, assert_tables, replayed
-from tests.world import FIRST, PII_KEY, Abandoned, World
+from tests.world import PII_KEY, Abandoned, World
 
 Sabotage = Callable[[pytest.MonkeyPatch], None]
 
 
 def events(seed: int, size: int = 25) -> list[RawRow]:
-    return make_stream(random.Random(seed), size)
+    return orders(random.Random(seed), size)
 
 
 def assert_exact(world: World) -> None:
@@ -34,7 +34,7 @@ def zombie_story(world: World) -> None:
     """A writer stalls before its commit; another takes over, commits, and even goes on; then the first continues."""
     world.add("orders", json.dumps(SCHEMA))
     rows = events(3, 40)
-    world.publish("orders", [FIRST, *rows[:20]])
+    world.publish("orders", rows[:20])
     stalled: list[str] = []
 
     def stall(step: str) -> None:
@@ -54,7 +54,7 @@ def zombie_story(world: World) -> None:
 def abandoned_story(world: World) -> None:
     """Work abandoned after its error rows, then repeated."""
     world.add("orders", json.dumps(SCHEMA))
-    world.publish("orders", [FIRST, *events(1, 60)])
+    world.publish("orders", events(1, 60))
     steps: list[str] = []
 
     def after_errors(step: str) -> None:
@@ -71,7 +71,7 @@ def abandoned_story(world: World) -> None:
 def crash_before_merge_story(world: World) -> None:
     """Work abandoned just before its commit, then repeated."""
     world.add("orders", json.dumps(SCHEMA))
-    world.publish("orders", [FIRST, *events(2)])
+    world.publish("orders", events(2))
 
     def before_merge(step: str) -> None:
         if step == "before merge":
@@ -151,7 +151,10 @@ def stale_zombie_commit(patch: pytest.MonkeyPatch) -> None:
 def test_each_sabotage_makes_its_story_fail(
     world: World, monkeypatch: pytest.MonkeyPatch, sabotage: Sabotage, story: Callable[[World], None]
 ) -> None:
-    sabotage(monkeypatch)
-    with pytest.raises(AssertionError):
+    def told() -> None:
         story(world)
         assert_exact(world)
+
+    sabotage(monkeypatch)
+    with pytest.raises(AssertionError):
+        told()

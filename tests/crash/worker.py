@@ -1,4 +1,4 @@
-"""A worker in a process of its own, to be killed or stopped: publishes batch after batch and runs a cycle after each."""
+"""A worker in a process of its own, to be killed or stopped: a cycle after every batch it publishes."""
 
 import json
 import os
@@ -78,7 +78,8 @@ def run(world: World) -> None:
 
 
 def say(what: dict[str, Any]) -> None:
-    print(json.dumps(what), flush=True)
+    sys.stdout.write(json.dumps(what) + "\n")
+    sys.stdout.flush()
 
 
 if __name__ == "__main__":

@@ -72,11 +72,15 @@ def event(name: str, payload: str, key: str | None = None) -> RawRow:
 
 def test_every_bad_document_is_a_parse_error_with_its_rule_and_the_good_ones_beside_it_arrive(world: World) -> None:
     world.add("orders", json.dumps(SCHEMA))
-    world.publish("orders", [*(event(name, text) for name, (text, _) in BAD.items()), *(event(n, t) for n, t in GOOD.items())])
+    world.publish(
+        "orders", [*(event(name, text) for name, (text, _) in BAD.items()), *(event(n, t) for n, t in GOOD.items())]
+    )
     counts = world.cycle()["orders"].layers["standardized"].counts
     assert (counts["read"], counts["parse_errors"], counts["inserted"]) == (len(BAD) + len(GOOD), len(BAD), len(GOOD))
     errors = {row["message_id"]: row for row in world.errors(world.databases.parse_errors, "orders")}
-    assert {name: row["failures"][0]["rule"] for name, row in errors.items()} == {n: rule for n, (_, rule) in BAD.items()}
+    assert {name: row["failures"][0]["rule"] for name, row in errors.items()} == {
+        n: rule for n, (_, rule) in BAD.items()
+    }
     assert {row["message_id"] for row in world.standardized("orders")} == GOOD.keys()
 
 
@@ -130,7 +134,9 @@ def test_a_schema_column_is_read_from_rescued_values_too(world: World) -> None:
 @pytest.mark.parametrize(("contract", "errors"), [("rescue", 0), ("quarantine", 1)])
 def test_unknown_fields_follow_the_contract(world: World, contract: str, errors: int) -> None:
     world.add("orders", json.dumps({**SCHEMA, "policies": {"unknown_fields": contract}}))
-    world.publish("orders", [event("known", '{"amount":1}', key="a"), event("unknown", '{"amount":2,"x":{"y":3}}', key="b")])
+    world.publish(
+        "orders", [event("known", '{"amount":1}', key="a"), event("unknown", '{"amount":2,"x":{"y":3}}', key="b")]
+    )
     counts = world.cycle()["orders"].layers["standardized"].counts
     assert counts["parse_errors"] == errors
     rows = {row["message_id"]: row for row in world.standardized("orders")}
@@ -141,7 +147,9 @@ def test_unknown_fields_follow_the_contract(world: World, contract: str, errors:
         assert [(f["rule"], f["path"]) for f in found["failures"]] == [("unknown_field", "$.x.y")]
 
 
-def test_a_schema_that_names_a_column_that_is_not_there_fails_in_one_line_and_standardizes_all_the_same(world: World) -> None:
+def test_a_schema_that_names_a_column_that_is_not_there_fails_in_one_line_and_standardizes_all_the_same(
+    world: World,
+) -> None:
     world.add("orders", json.dumps({**SCHEMA, "payload_columns": [{"name": "ghost", "type": "STRING"}]}))
     world.publish("orders", [event("m1", '{"a":1}', key="k")])
     result = world.cycle()["orders"]
@@ -170,7 +178,9 @@ def test_a_batch_out_of_balance_is_not_committed_and_leaves_nothing_half_written
     world.add("orders", json.dumps(SCHEMA))
     world.publish("orders", [event("m1", '{"a":1}', key="k"), event("m2", "{", key="k")])
     with monkeypatch.context() as patch:
-        patch.setattr(standardize, "verdicts", lambda events, current, real=standardize.verdicts: real(events.limit(0), current))
+        patch.setattr(
+            standardize, "verdicts", lambda events, current, real=standardize.verdicts: real(events.limit(0), current)
+        )
         result = world.cycle()["orders"]
     assert result.outcome == "failed"
     assert "RAW says 2 new rows" in str(result.reason)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from leanops.domain.batches import ColumnLimits
 from leanops.domain.columns import register
-from leanops.domain.flatten import Kind
+from leanops.domain.flatten import NULL, Kind
 
 ADDED, REMOVED, TYPE_CHANGED = "ADDED", "REMOVED", "TYPE_CHANGED"
 
@@ -62,7 +62,14 @@ Memory = Mapping[str, PathMemory]
 def remember(memory: Memory, kinds: Mapping[str, set[Kind]]) -> dict[str, PathMemory]:
     """The memory after a batch that had these paths."""
     now = 1 + _last_batch(memory)
-    return {**memory, **{path: PathMemory(tuple(sorted(seen)), now) for path, seen in kinds.items()}}
+    told = {path: seen - {NULL} or seen for path, seen in kinds.items()}
+    news = {path: seen for path, seen in told.items() if seen != {NULL} or path not in memory}
+    return {**memory, **{path: PathMemory(tuple(sorted(seen)), now) for path, seen in news.items()}}
+
+
+def real_paths(kinds: Mapping[str, set[Kind]]) -> dict[str, set[Kind]]:
+    """The paths that have cells: one that is only ever null asks for no column."""
+    return {path: seen for path, seen in kinds.items() if seen != {NULL}}
 
 
 def drift_between(before: Memory, after: Memory, patience: int) -> list[Drift]:
@@ -70,8 +77,11 @@ def drift_between(before: Memory, after: Memory, patience: int) -> list[Drift]:
     now = _last_batch(after)
     drift: list[Drift] = []
     for path, seen in sorted(after.items()):
-        # A path that is new may still arrive with two kinds at once.
-        known = before[path].kinds if path in before else seen.kinds[:1]
+        if seen.kinds == (NULL,):
+            continue
+        # A path that is new, or was only null, may still arrive with two kinds at once.
+        is_known = path in before and before[path].kinds != (NULL,)
+        known = before[path].kinds if is_known else seen.kinds[:1]
         if seen.last_batch == now and set(seen.kinds) - set(known) and now > _last_batch(before):
             drift.append(Drift(path, TYPE_CHANGED, "|".join(known), "|".join(seen.kinds)))
         elif now - seen.last_batch == patience and now > _last_batch(before):

@@ -12,6 +12,8 @@ from leanops.domain.paths import Segments, path_of
 
 Kind = str
 STRING, NUMBER, BOOLEAN, ARRAY = "string", "number", "boolean", "array"
+NULL = "null"
+"""Not a kind of cell: a member that is there and says nothing."""
 KINDS = (STRING, NUMBER, BOOLEAN, ARRAY)
 
 
@@ -48,8 +50,20 @@ _QUOTED = re.compile(r'"(?:[^"\\]|\\.)*"')
 _BRACKETS = re.compile(r"[][{}]")
 
 
+class Flat(NamedTuple):
+    """A payload taken apart: its cells by path, and the paths that are there and null."""
+
+    cells: dict[str, Cell]
+    nulls: list[str]
+
+
 def flatten(payload: str, limits: Limits) -> dict[str, Cell]:
     """Every leaf of the payload by its canonical path; raises ParseError with a rule and a position."""
+    return flat(payload, limits).cells
+
+
+def flat(payload: str, limits: Limits) -> Flat:
+    """Like `flatten`, with the nulls: they give no cells, but belong to the payload's shape."""
     check_size(payload, limits)
     members = _top_level(payload)
     check_depth(payload, limits)
@@ -57,7 +71,7 @@ def flatten(payload: str, limits: Limits) -> dict[str, Cell]:
         _refuse_duplicate_keys(payload)
     walk = _Walk(limits)
     walk.visit(members, ())
-    return walk.cells
+    return Flat(walk.cells, walk.nulls)
 
 
 def check_size(payload: str, limits: Limits) -> None:
@@ -129,6 +143,7 @@ class _Walk:
     def __init__(self, limits: Limits) -> None:
         self.limits, self.keys = limits, 0
         self.cells: dict[str, Cell] = {}
+        self.nulls: list[str] = []
 
     def visit(self, members: dict[str, msgspec.Raw], above: Segments) -> None:
         self.keys += len(members)
@@ -139,7 +154,9 @@ class _Walk:
             first = text[:1]
             if first == b"{":
                 self.visit(_object.decode(text), (*above, name))
-            elif first != b"n":
+            elif first == b"n":
+                self.nulls.append(path_of((*above, name)))
+            else:
                 self.cells[path_of((*above, name))] = _cell(text, first)
 
 

@@ -4,8 +4,8 @@ A layout turns expected paths into one compiled decoder. It is an optimisation a
 reads gives exactly the cells `flatten` gives, and a payload it cannot read is handed back.
 """
 
-import re
 import contextlib
+import re
 from collections.abc import Mapping, Sequence
 from itertools import repeat
 from operator import attrgetter
@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from leanops.domain.flatten import ARRAY, BOOLEAN, NUMBER, STRING, Cell, Kind, Limits
+from leanops.domain.flatten import ARRAY, BOOLEAN, NULL, NUMBER, STRING, Flat, Kind, Limits
 from leanops.domain.paths import Segments, segments_of
 
 Columns = list[list[str | None]]
@@ -90,11 +90,11 @@ class Layout:
         return [None if text == "null" else text for text in texts]
 
 
-def learn(samples: Sequence[Mapping[str, Cell]]) -> dict[str, Kind]:
-    """The paths of some flattened payloads with the kind each is seen with most; in path order."""
-    counts: dict[str, dict[Kind, int]] = {}
-    for cells in samples:
-        for path, cell in cells.items():
+def learn(samples: Sequence[Flat]) -> dict[str, Kind]:
+    """The paths of some payloads with the kind each is seen with most, NULL where it has no other; in path order."""
+    counts: dict[str, dict[Kind, int]] = {path: {NULL: 0} for sample in samples for path in sample.nulls}
+    for sample in samples:
+        for path, cell in sample.cells.items():
             seen = counts.setdefault(path, {})
             seen[cell.kind] = seen.get(cell.kind, 0) + 1
     return {path: max(sorted(seen), key=seen.__getitem__) for path, seen in sorted(counts.items())}
@@ -137,6 +137,8 @@ def _struct(tree: _Tree, above: Segments, getter: str, places: dict[Segments, st
         if isinstance(child, dict):
             inner = _struct(child, (*above, name), f"{getter}{field}.", places)
             fields.append((field, inner, msgspec.field(default_factory=inner)))
+        elif child == NULL:
+            fields.append((field, None, None))
         else:
             places[(*above, name)] = f"{getter}{field}"
             fields.append((field, str | None if child == STRING else msgspec.Raw, None))

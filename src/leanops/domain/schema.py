@@ -2,6 +2,8 @@
 
 import json
 import re
+from datetime import date, datetime
+from decimal import Decimal, InvalidOperation
 from enum import StrEnum
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -97,6 +99,22 @@ def _text_from_scalar(value: Any) -> Any:
     return value if value is None or isinstance(value, str) else json.dumps(value)
 
 
+def _check_value(text: str, kind: "TypeName", place: str) -> None:
+    """Raise unless a limit can be compared with values of the type."""
+    try:
+        match kind:
+            case TypeName.INT | TypeName.BIGINT | TypeName.DECIMAL | TypeName.DOUBLE:
+                number = Decimal(text)
+                if not number.is_finite() or len(number.as_tuple().digits) > 38 or abs(number.adjusted()) > 308:
+                    raise ValueError
+            case TypeName.DATE:
+                date.fromisoformat(text)
+            case TypeName.TIMESTAMP:
+                datetime.fromisoformat(text)
+    except (ValueError, InvalidOperation):
+        raise ValueError(f"{place}: {text!r} is no {kind.value}") from None
+
+
 JsonPath = Annotated[str, BeforeValidator(_path_from_text)]
 Type = Annotated[
     ColumnType,
@@ -144,7 +162,26 @@ class PayloadColumn(_Model):
             raise ValueError(f"format {self.format.value!r} does not go with type {self.type}")
         if self.pii in ("hmac", "mask") and self.type.name != TypeName.STRING:
             raise ValueError(f"pii {self.pii!r} needs type STRING, not {self.type}")
+        self._check_rules()
         return self
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether its values are exact numbers."""
+        return self.type.name in (TypeName.INT, TypeName.BIGINT, TypeName.DECIMAL)
+
+    def _check_rules(self) -> None:
+        for name in ("min", "max"):
+            limit = getattr(self.rules, name)
+            if limit is not None:
+                _check_value(limit, self.type.name, f"rules.{name}")
+        for value in self.rules.allowed or ():
+            _check_value(value, self.type.name, "rules.allowed")
+        if self.rules.pattern is not None:
+            try:
+                re.compile(self.rules.pattern)
+            except re.error as broken:
+                raise ValueError(f"rules.pattern is no regular expression: {broken}") from None
 
     def _takes_format(self) -> bool:
         return self.type.name == (TypeName.TIMESTAMP if self.format in _EPOCHS else TypeName.DATE)

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -90,7 +91,8 @@ def _broken_rules(column: PayloadColumn, text: Column, value: Column) -> list[tu
     rules = column.rules
 
     def typed(literal: str) -> Column:
-        return cast(F.lit(literal), column.type, column.format)
+        # A limit may be finer than the column: 0.5 is a limit for an INT.
+        return F.lit(Decimal(literal)) if column.is_exact else cast(F.lit(literal), column.type)
 
     broken = []
     if rules.min is not None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import DataFrame
 from pyspark.sql.types import LongType, MapType, StringType, StructField, StructType, TimestampType
 
-from leanops.domain.flatten import ARRAY, Cell, Kind, Limits, ParseError, flatten
+from leanops.domain.flatten import ARRAY, NULL, Cell, Kind, Limits, ParseError, flat
 from leanops.domain.layout import Columns, Layout
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ class _Flattener:
     def __init__(self, plan: FlattenPlan) -> None:
         self.plan = plan
 
-    def __call__(self, batches: "Iterator[pa.RecordBatch]") -> "Iterator[pa.RecordBatch]":
+    def __call__(self, batches: "Iterable[pa.RecordBatch]") -> "Iterator[pa.RecordBatch]":
         layout = Layout(self.plan.expected, self.plan.limits)
         for batch in batches:
             if batch.num_rows:
@@ -97,17 +97,19 @@ class _Batch:
         self.columns, odd = layout.read(self.payloads)
         self.extra: dict[int, list[tuple[str, str]]] = {}
         self.failures: dict[int, ParseError] = {}
+        self.nulls: set[str] = set()
         self.odd_cells: dict[int, dict[str, Cell]] = {}
         for position in odd:
             self._read_slowly(position)
 
     def _read_slowly(self, position: int) -> None:
         try:
-            found = flatten(self.payloads[position], self.plan.limits)
+            found, nulls = flat(self.payloads[position], self.plan.limits)
         except ParseError as failure:
             self.failures[position] = failure
             return
         self.odd_cells[position] = found
+        self.nulls.update(nulls)
         rest = dict(found)
         for index, path in enumerate(self.layout.paths):
             cell = rest.pop(path, None)
@@ -188,7 +190,9 @@ class _Batch:
         for row in self.odd_cells.values():
             for path, cell in row.items():
                 found.setdefault(path, set()).add(cell.kind)
-        return {path: sorted(kinds) for path, kinds in found.items()}
+        # A member that is always null belongs to the shape too: remembered, it no longer costs the long way.
+        only_null = {path: {NULL} for path in self.nulls if path not in found and path not in self.plan.expected}
+        return {path: sorted(kinds) for path, kinds in {**found, **only_null}.items()}
 
 
 def _usable(text: str | None) -> str | None:

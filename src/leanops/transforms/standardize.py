@@ -104,7 +104,7 @@ def table_rows(
     batch_id: str,
 ) -> DataFrame:
     """Rows in the table's own columns: `columns` names each path, `positions` says which cell column holds it."""
-    system = [
+    system: list[Column | str] = [
         "record_key",
         "idempotency_key",
         "message_id",

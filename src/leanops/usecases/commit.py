@@ -1,15 +1,12 @@
 """One commit, exactly once: under the lease, found again if its answer is lost, and checked against the counts."""
 
-from leanops.domain.accounting import CuratedCounts, StandardizedCounts
 from leanops.domain.errors import UnbalancedBatchError
 from leanops.domain.snapshots import Snapshot, has_batch, watermark_from
 from leanops.ports.tables import Lake
-from leanops.usecases import curate, standardize
 from leanops.usecases.batches import record_failure, set_checkpoint
 from leanops.usecases.leases import Lease, check
 from leanops.usecases.platform import Platform
-
-Prepared = standardize.Prepared | curate.Prepared
+from leanops.usecases.prepared import Prepared
 
 
 def commit(platform: Platform, lake: Lake, prepared: Prepared, lease: Lease) -> Snapshot:
@@ -45,8 +42,7 @@ def _committed(platform: Platform, prepared: Prepared) -> Snapshot | None:
 
 def _check_added(platform: Platform, prepared: Prepared, snapshot: Snapshot) -> None:
     """The table's own number of added rows must be ours; where it is not, the topic is parked at once."""
-    counts: StandardizedCounts | CuratedCounts = prepared.counts
-    expected = counts.inserted + counts.updated
+    expected = prepared.counts.inserted + prepared.counts.updated
     if snapshot.added_records != expected:
         batch = prepared.batch
         reason = (

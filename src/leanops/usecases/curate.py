@@ -1,6 +1,6 @@
 """Standardized → Curated for one topic: prepare and count, then commit exactly once."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 
 from pyspark import StorageLevel
@@ -11,7 +11,14 @@ from leanops.domain.accounting import CuratedCounts
 from leanops.domain.batches import CURATED, Batch, new_batch_id
 from leanops.domain.errors import SpikeError, UsageError
 from leanops.domain.schema import Schema, iceberg_type
-from leanops.domain.snapshots import TableView, Watermark, counts_of, is_ancestor, valid_watermark
+from leanops.domain.snapshots import (
+    TableView,
+    Watermark,
+    counts_of,
+    is_ancestor,
+    valid_watermark,
+    watermark_from,
+)
 from leanops.domain.tables import CURATED as CURATED_TABLE
 from leanops.domain.tables import STANDARDIZED_SYSTEM_COLUMNS
 from leanops.ports.tables import Lake, Merge
@@ -20,26 +27,7 @@ from leanops.transforms import quarantine
 from leanops.usecases.batches import begin, open_batch, set_checkpoint
 from leanops.usecases.leases import Lease
 from leanops.usecases.platform import Platform, secret_key
-
-BROADCAST_KEYS = 500_000
-
-
-@dataclass(frozen=True)
-class Prepared:
-    """A batch whose rows are judged, counted and in balance; nothing of it is in the table yet."""
-
-    batch: Batch
-    table: str
-    source_rows: DataFrame
-    errors: DataFrame | None
-    merge: Merge
-    counts: CuratedCounts
-    held: tuple[DataFrame, ...]
-
-    def free(self) -> None:
-        """Give back what the batch holds in memory and on disk."""
-        for frame in self.held:
-            frame.unpersist()
+from leanops.usecases.prepared import BROADCAST_KEYS, Prepared
 
 
 def prepare(
@@ -58,7 +46,7 @@ def prepare(
     if batch is None:
         return None
     used = schema if schema.version == batch.schema_version else platform.schemas.version(topic, batch.schema_version)
-    return _Work(platform, lake, batch, used or schema, source, target).prepared(accept_errors)
+    return _Work(platform, lake, batch, used or schema, source, target).prepared(accept_errors=accept_errors)
 
 
 def curated_table(platform: Platform, schema: Schema) -> TableView:
@@ -71,8 +59,8 @@ def curated_table(platform: Platform, schema: Schema) -> TableView:
     for column, kind in payload.items():
         if table.columns.get(column, kind).replace(" ", "") != kind:
             raise UsageError(
-                f"{name}.{column} is {table.columns[column]} and the schema says {kind}; a type cannot change in place: "
-                "give the column a new name"
+                f"{name}.{column} is {table.columns[column]} and the schema says {kind}; a type cannot change in "
+                "place: give the column a new name"
             )
     missing = {column: (kind, comments[column]) for column, kind in payload.items() if column not in table.columns}
     return platform.catalog.add_columns(name, missing) if missing else table
@@ -128,15 +116,23 @@ class _Work:
         self.platform, self.lake, self.batch, self.schema = platform, lake, batch, schema
         self.source, self.target = source, target
 
-    def prepared(self, accept_errors: bool) -> Prepared:
-        batch = self.batch
+    def prepared(self, *, accept_errors: bool) -> Prepared:
         self._check_columns()
         changed = self._changed()
         sources = rows.sources_of(self.schema, self.source.paths, self.source.columns)
         judged = rows.judged(changed, sources)
         verdicts = rows.verdicts(judged, self._current(changed), self.schema.policies.lookback_months)
         verdicts = verdicts.persist(StorageLevel.MEMORY_AND_DISK)
-        counts, merge_on = self._tally(verdicts, read=changed.select("record_key").count())
+        try:
+            return self._balanced(verdicts, self._rows_to_read(changed), accept_errors=accept_errors)
+        except Exception:
+            verdicts.unpersist()
+            raise
+
+    def _balanced(self, verdicts: DataFrame, read: int, *, accept_errors: bool) -> Prepared:
+        """The judged rows, counted and in balance."""
+        batch = self.batch
+        counts, merge_on = self._tally(verdicts, read)
         counts.check()
         if not accept_errors:
             self._check_spike(counts)
@@ -160,8 +156,8 @@ class _Work:
         ]
         if missing:
             raise UsageError(
-                f"{self.batch.topic}: the schema names {', '.join(missing)} without a path, and Standardized has no such "
-                "column; give it a path and deploy the schema again"
+                f"{self.batch.topic}: the schema names {', '.join(missing)} without a path, and Standardized has no "
+                "such column; give it a path and deploy the schema again"
             )
 
     def _changed(self) -> DataFrame:
@@ -169,6 +165,19 @@ class _Work:
         table = self.lake.at(self.source.name, self.batch.source_snapshot)
         seq = F.col("_batch_seq")
         return table.where((seq > F.lit(self.batch.source_from)) & (seq <= F.lit(self.batch.source_to)))
+
+    def _rows_to_read(self, changed: DataFrame) -> int:
+        """How many rows there are, measured apart from what becomes of them.
+
+        For one batch of Standardized its own snapshot says it; of several, one may have replaced rows of another.
+        """
+        marks = [mark for snapshot in self.source.ancestors() if (mark := watermark_from(snapshot))]
+        start, end = self.batch.source_from or 0, self.batch.source_to
+        between = {mark.batch_seq: mark for mark in marks if start < mark.batch_seq <= end}
+        is_known = any(mark.batch_seq <= start for mark in marks) or start == 0
+        if is_known and len(between) == 1 and between[end].snapshot_id == self.batch.source_snapshot:
+            return self.source.snapshots[self.batch.source_snapshot].added_records
+        return changed.select("record_key").count()
 
     def _current(self, changed: DataFrame) -> DataFrame | None:
         """The stored rows of the batch's keys: one key-only read of the whole table."""

@@ -1,7 +1,8 @@
 """A schema goes live: validated, given its version, activated, recorded."""
 
-import json
 from hashlib import sha256
+
+import msgspec
 
 from leanops.domain.errors import InvalidSchemaError
 from leanops.domain.schema import Schema, schema_from_json
@@ -18,15 +19,24 @@ def deploy_schema(platform: Platform, topic: str, text: str, source: str, actor:
     _check_secret(platform, topic, schema)
     active = platform.schemas.active(topic)
     if active and _fingerprint(active) == _fingerprint(schema):
+        # A crash may have come between the file and its record.
+        _record(platform, topic, active, _with_version(text, active.version), actor)
         enable_topic(platform, topic, active.version)
         return active, False
     version = max(schema.version, active.version + 1) if active else schema.version
     numbered = schema.model_copy(update={"version": version})
-    content = json.dumps({**json.loads(text), "version": version}, indent=2, ensure_ascii=False) + "\n"
+    content = _with_version(text, version)
     platform.schemas.activate(topic, numbered, content)
     _record(platform, topic, numbered, content, actor)
     enable_topic(platform, topic, version)
     return numbered, True
+
+
+def _with_version(text: str, version: int) -> str:
+    """The file with its version number, every other member as it was written."""
+    members = msgspec.json.decode(text, type=dict[str, msgspec.Raw])
+    members["version"] = msgspec.Raw(str(version).encode())
+    return msgspec.json.format(msgspec.json.encode(members), indent=2).decode() + "\n"
 
 
 def _check_table(platform: Platform, topic: str, schema: Schema, source: str) -> None:
@@ -50,8 +60,12 @@ def _fingerprint(schema: Schema) -> str:
 
 
 def _record(platform: Platform, topic: str, schema: Schema, content: str, actor: str) -> None:
+    """Write the version to schema_versions, once."""
     versions = platform.rules.databases.ops_table("schema_versions")
     platform.catalog.create(versions, OPS["schema_versions"])
+    known = platform.catalog.select(versions, ["topic_name", "version"], f"version = {schema.version}")
+    if any(row["topic_name"] == topic for row in known):
+        return
     row = {
         "topic_name": topic,
         "version": schema.version,

@@ -8,7 +8,7 @@ from typing import Any
 
 from leanops.domain.evolution import ADDED, Drift, PathMemory, drift_between, remember
 from leanops.domain.flatten import Kind
-from leanops.ports.state import DRIFT_STATE
+from leanops.ports.state import DRIFT_STATE, Row
 from leanops.usecases.platform import Platform
 
 Paths = dict[str, PathMemory]
@@ -48,7 +48,7 @@ class Memory:
             "paths": {path: [seen.kinds, seen.last_batch] for path, seen in self.paths.items()},
             "logged": self.logged,
         }
-        row = {"topic_name": topic, "paths": json.dumps(said), "updated_at": platform.now_ms()}
+        row: Row = {"topic_name": topic, "paths": json.dumps(said), "updated_at": platform.now_ms()}
         platform.state.put(DRIFT_STATE, row, expected=self.revision)
 
 

@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 from leanops.domain.errors import LeaseHeldError, LeaseLostError, RetryableError, StateConflictError
@@ -107,7 +107,6 @@ def _let_go(platform: Platform, lease: Lease, heart: threading.Thread, done: thr
     # A last beat after the release would take the lease again, for nobody.
     done.set()
     heart.join()
-    try:
+    # Taken over, or the store is away: either way the lease ends by itself.
+    with suppress(RetryableError):
         release(platform, lease)
-    except RetryableError:
-        pass  # taken over, or the store is away: either way it ends by itself

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass, field
 from functools import reduce
 from typing import TypeVar
@@ -17,11 +17,12 @@ from leanops.domain.snapshots import Snapshot
 from leanops.domain.tables import ERRORS
 from leanops.usecases import curate, standardize
 from leanops.usecases.batches import forget_failures, record_failure
-from leanops.usecases.commit import Prepared, commit
+from leanops.usecases.commit import commit
 from leanops.usecases.drift import note_kinds
 from leanops.usecases.leases import Lease, check, held
 from leanops.usecases.plan_cycle import TopicPlan, plan_cycle
 from leanops.usecases.platform import Platform
+from leanops.usecases.prepared import Prepared
 from leanops.usecases.record_runs import LayerResult, complete_begun, record
 
 Item = TypeVar("Item")
@@ -166,7 +167,7 @@ class _Cycle:
         prepared = job.prepared
         assert prepared is not None
         self.progress(job.plan.topic, f"commit {layer}")
-        if isinstance(prepared, standardize.Prepared):
+        if layer == STANDARDIZED:
             note_kinds(self.platform, job.plan.topic, prepared.batch.batch_id, prepared.kinds)
         snapshot = commit(self.platform, self.platform.lake(), prepared, job.lease)
         forget_failures(self.platform, job.plan.topic, layer)
@@ -181,7 +182,7 @@ class _Cycle:
         def guarded(job: _Job) -> None:
             try:
                 work(job)
-            except Exception as failure:
+            except Exception as failure:  # noqa: BLE001 - a topic that fails does not stop its bin
                 job.result.outcome, job.result.reason = Outcome.FAILED, _reason(failure)
                 job.result.failure = failure
                 self._note_failure(job, layer or STANDARDIZED)
@@ -193,10 +194,9 @@ class _Cycle:
             list(pool.map(guarded, jobs))
 
     def _note_failure(self, job: _Job, layer: str) -> None:
-        try:
+        # The state store may be what failed; the outcome says so.
+        with suppress(LeanOpsError):
             record_failure(self.platform, job.plan.topic, layer, job.result.reason or "")
-        except LeanOpsError:
-            pass  # the state store may be what failed; the outcome says so
 
 
 def _reason(failure: Exception) -> str:

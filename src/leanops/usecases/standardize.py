@@ -1,7 +1,7 @@
 """RAW → Standardized for one topic: prepare and count, then commit exactly once."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -11,8 +11,8 @@ from pyspark.sql import functions as F
 
 from leanops.domain.accounting import StandardizedCounts, Totals
 from leanops.domain.batches import STANDARDIZED, Batch, new_batch_id
-from leanops.domain.evolution import ColumnPlan, plan_columns
-from leanops.domain.flatten import Kind, ParseError, flatten
+from leanops.domain.evolution import ColumnPlan, plan_columns, real_paths
+from leanops.domain.flatten import NULL, Kind, ParseError, flat
 from leanops.domain.layout import learn
 from leanops.domain.schema import DEFAULT_KEY_PATH, DEFAULT_PERIOD_PATHS, Keys, Schema
 from leanops.domain.snapshots import SourceRange, TableView, Watermark, counts_of, new_range, valid_watermark
@@ -25,28 +25,9 @@ from leanops.usecases.batches import begin, open_batch, set_checkpoint
 from leanops.usecases.drift import Memory
 from leanops.usecases.leases import Lease
 from leanops.usecases.platform import Platform, secret_key
+from leanops.usecases.prepared import BROADCAST_KEYS, Prepared
 
 SAMPLE = 500
-BROADCAST_KEYS = 500_000
-
-
-@dataclass(frozen=True)
-class Prepared:
-    """A batch whose rows are counted and in balance; nothing of it is in the table yet."""
-
-    batch: Batch
-    table: str
-    source_rows: DataFrame
-    errors: DataFrame | None
-    merge: Merge
-    counts: StandardizedCounts
-    kinds: Mapping[str, set[Kind]]
-    held: tuple[DataFrame, ...]
-
-    def free(self) -> None:
-        """Give back what the batch holds in memory and on disk."""
-        for frame in self.held:
-            frame.unpersist()
 
 
 def prepare(platform: Platform, lake: Lake, topic: str, schema: Schema | None, lease: Lease) -> Prepared | None:
@@ -131,52 +112,55 @@ class _Work:
     ) -> None:
         self.platform, self.lake, self.batch, self.schema = platform, lake, batch, schema
         self.target, self.mark = target, mark
+        self.held: list[DataFrame] = []
         self.keys = schema.keys if schema else Keys()
 
     def prepared(self) -> Prepared:
-        batch = self.batch
-        raw = self.lake.appended(
-            self.platform.rules.databases.raw_table(batch.topic), batch.source_from, batch.source_to, batch.rows
-        )
+        batch, databases = self.batch, self.platform.rules.databases
+        raw = self.lake.appended(databases.raw_table(batch.topic), batch.source_from, batch.source_to, batch.rows)
         plan = self._flatten_plan(raw)
-        read = rows.keyed(cells(raw, plan)).persist(StorageLevel.MEMORY_AND_DISK)
+        read = self._persisted(rows.keyed(cells(raw, plan)))
+        try:
+            return self._judged(read, dict(zip(plan.expected, plan.columns, strict=True)))
+        except Exception:
+            for frame in self.held:
+                frame.unpersist()
+            raise
+
+    def _persisted(self, frame: DataFrame) -> DataFrame:
+        self.held.append(frame.persist(StorageLevel.MEMORY_AND_DISK))
+        return frame
+
+    def _judged(self, read: DataFrame, positions: Mapping[str, str]) -> Prepared:
+        """Every row of the batch with its verdict, counted and in balance."""
         kinds, figures = self._figures(read)
-        columns = self._columns(kinds)
-        positions = dict(zip(plan.expected, plan.columns, strict=True))
+        columns = self._columns(real_paths(kinds))
         events = rows.with_refused(read.where("rule IS NULL"), columns.refused, positions)
         valid = events.where("refused IS NULL") if columns.refused else events
-        verdicts = rows.verdicts(valid, self._current(valid)).persist(StorageLevel.MEMORY_AND_DISK)
+        verdicts = self._persisted(rows.verdicts(valid, self._current(valid)))
         tally, merge_on = self._tally(verdicts)
-        refused = events.where("refused IS NOT NULL").count() if columns.refused else 0
         if columns.refused:
-            figures = self._figures(valid)[1]
-        counts = StandardizedCounts(
-            read=batch.rows,
-            inserted=tally.get(rows.INSERTED, 0),
-            updated=tally.get(rows.UPDATED, 0),
-            duplicates=tally.get(rows.DUPLICATE, 0),
-            superseded=tally.get(rows.SUPERSEDED, 0),
-            parse_errors=figures["parse_errors"] + refused,
-            version_fallback=figures["version_fallback"],
-            missing_keys=figures["missing_keys"],
-        )
+            refused = events.where("refused IS NOT NULL").count()
+            figures = {**self._figures(valid)[1], "parse_errors": figures["parse_errors"] + refused}
+        counts = StandardizedCounts(read=self.batch.rows, **tally, **figures)
         counts.check()
+        changed = rows.table_rows(
+            rows.winners(valid, verdicts),
+            topic=self.batch.topic,
+            columns=columns.columns,
+            positions=positions,
+            batch_seq=self.batch.batch_seq,
+            batch_id=self.batch.batch_id,
+        )
         return Prepared(
-            batch=batch,
+            batch=self.batch,
             table=self.target.name,
-            source_rows=rows.table_rows(
-                rows.winners(valid, verdicts),
-                topic=batch.topic,
-                columns=columns.columns,
-                positions=positions,
-                batch_seq=batch.batch_seq,
-                batch_id=batch.batch_id,
-            ),
-            errors=self._errors(read, events if refused else None) if counts.parse_errors else None,
+            source_rows=changed,
+            errors=self._errors(read, events if columns.refused else None) if counts.parse_errors else None,
             merge=replace(merge_on, summary=self._watermark(counts).summary()),
             counts=counts,
             kinds=kinds,
-            held=(read, verdicts),
+            held=tuple(self.held),
         )
 
     def _flatten_plan(self, raw: DataFrame) -> FlattenPlan:
@@ -193,13 +177,14 @@ class _Work:
     def _expected_kinds(self) -> dict[str, Kind]:
         """What earlier batches had; a path first seen in this batch still gets its cells, only more slowly."""
         memory = Memory.load(self.platform, self.batch.topic).before(self.batch.batch_id)
-        return {path: seen.kinds[-1] for path, seen in sorted(memory.items()) if path in self.target.paths}
+        is_known = self.target.paths.keys() | {path for path, seen in memory.items() if seen.kinds == (NULL,)}
+        return {path: seen.kinds[-1] for path, seen in sorted(memory.items()) if path in is_known}
 
     def _sampled_kinds(self, raw: DataFrame) -> dict[str, Kind]:
         found = []
         for row in raw.select("json_payload").limit(SAMPLE).collect():
             try:
-                found.append(flatten(row.json_payload or "", self.batch.limits))
+                found.append(flat(row.json_payload or "", self.batch.limits))
             except ParseError:
                 continue
         return dict(list(learn(found).items())[: self.batch.column_limits.columns])
@@ -246,17 +231,23 @@ class _Work:
 
     def _tally(self, verdicts: DataFrame) -> tuple[dict[str, int], Merge]:
         """How many rows have each verdict, and where the rows to replace are."""
-        limit = self.platform.rules.found_keys
-        by_verdict = verdicts.groupBy("verdict", "old_period").count().collect()
-        tally: dict[str, int] = {}
-        for row in by_verdict:
-            tally[row["verdict"]] = tally.get(row["verdict"], 0) + row["count"]
-        updated = tally.get(rows.UPDATED, 0)
-        is_updated = verdicts.where(F.col("verdict") == rows.UPDATED)
-        found = [row.record_key for row in is_updated.select("record_key").collect()] if 0 < updated <= limit else []
-        periods = sorted({row["old_period"] for row in by_verdict if row["verdict"] == rows.UPDATED})
-        seq = self.batch.batch_seq
-        return tally, Merge(self.target.name, "record_key", seq, found, periods if updated > limit else None, {})
+        groups = verdicts.groupBy("verdict", "old_period").count().collect()
+        names = {
+            "inserted": rows.INSERTED,
+            "updated": rows.UPDATED,
+            "duplicates": rows.DUPLICATE,
+            "superseded": rows.SUPERSEDED,
+        }
+        tally = {
+            name: sum(group["count"] for group in groups if group["verdict"] == verdict)
+            for name, verdict in names.items()
+        }
+        is_few = tally["updated"] <= self.platform.rules.found_keys
+        updated = verdicts.where(F.col("verdict") == rows.UPDATED).select("record_key")
+        found = [row.record_key for row in updated.collect()] if tally["updated"] and is_few else []
+        periods = sorted({group["old_period"] for group in groups if group["verdict"] == rows.UPDATED})
+        merge = Merge(self.target.name, "record_key", self.batch.batch_seq, found, None if is_few else periods, {})
+        return tally, merge
 
     def _watermark(self, counts: StandardizedCounts) -> Watermark:
         before = self.mark.totals if self.mark else Totals()

@@ -32,13 +32,16 @@ def add_topic(platform: Platform, topic: str) -> Topic:
     platform.catalog.create(databases.raw_table(topic), RAW)
     if topic not in known:
         _write(platform, None, topic, status=READY, processing_enabled=False, schema_version=None, reason=None)
-        _register(platform, topic)
+    _register(platform, topic)
     return find_topic(platform, topic)
 
 
 def _register(platform: Platform, topic: str) -> None:
+    """Write the topic to topic_registry, once; a crash may have come before it."""
     registry = platform.rules.databases.ops_table("topic_registry")
     platform.catalog.create(registry, OPS["topic_registry"])
+    if any(row["topic_name"] == topic for row in platform.catalog.select(registry, ["topic_name"])):
+        return
     now = platform.clock()
     row = {"topic_name": topic, "source_id": topic, "status": READY, "discovered_ts": now, "updated_ts": now}
     platform.catalog.append(registry, [row])

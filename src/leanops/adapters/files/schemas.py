@@ -66,4 +66,4 @@ def _write(path: Path, text: str) -> None:
         file.write(text)
         file.flush()
         os.fsync(file.fileno())
-    os.replace(scratch, path)
+    Path(scratch).replace(path)

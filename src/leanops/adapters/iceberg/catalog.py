@@ -1,6 +1,7 @@
 """Tables through PyIceberg: metadata, definitions and small appends, without Spark."""
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -75,12 +76,11 @@ class IcebergCatalog:
             return found
         self._create_database(name.split(".")[0])
         schema = _schema(definition)
-        try:
+        # Another process may be first; its table is the same.
+        with suppress(TableAlreadyExistsError):
             self._catalog.create_table(
                 name, schema, partition_spec=_partitions(definition, schema), properties=_properties(definition)
             )
-        except TableAlreadyExistsError:
-            pass  # another process was first; its table is the same
         return _view(name, self._catalog.load_table(name))
 
     def _create_database(self, name: str) -> None:
@@ -142,7 +142,7 @@ class IcebergCatalog:
 
 
 def _view(name: str, table: Table) -> TableView:
-    metadata = table.metadata
+    metadata: Any = table.metadata
     snapshots = {
         snapshot.snapshot_id: Snapshot(
             snapshot_id=snapshot.snapshot_id,

@@ -2,7 +2,8 @@
 
 import secrets
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from pyspark.errors import PySparkException
@@ -53,17 +54,18 @@ class SparkLake:
             fresh.writeTo(f"{CATALOG}.{name}").append()
 
     def _fit(self, rows: int) -> None:
-        """A small batch is quickest in one partition and without a plan that changes on the way."""
+        """A small batch is quickest in one partition, with a plan that does not change and little to compile."""
         is_small = rows <= SMALL_BATCH
         cores = self._session.sparkContext.defaultParallelism
         self._session.conf.set("spark.sql.adaptive.enabled", str(not is_small).lower())
+        self._session.conf.set("spark.sql.codegen.wholeStage", str(not is_small).lower())
         self._session.conf.set("spark.sql.shuffle.partitions", "1" if is_small else str(cores * 2))
 
     def _with_summary(self, summary: Mapping[str, str], statement: Callable[[], Any]) -> None:
         """Run a statement so that its commit carries our keys; plain session settings do not reach MERGE on 3.5."""
         with _callback_server:
-            ensure_callback_server_started(self._session.sparkContext._gateway)
-        jvm = self._session._jvm
+            ensure_callback_server_started(self._session.sparkContext._gateway)  # type: ignore[no-untyped-call]
+        jvm: Any = self._session._jvm
         properties = jvm.java.util.HashMap()
         for key, value in summary.items():
             properties.put(key, value)
@@ -85,22 +87,19 @@ class _Run:
     def call(self) -> None:
         try:
             self.statement()
-        except BaseException as failure:
+        except BaseException as failure:  # noqa: BLE001 - raised again on the other side
             self.failure = failure
 
     class Java:
         implements = ("java.util.concurrent.Callable",)
 
 
-class _translated:
+@contextmanager
+def _translated() -> Iterator[None]:
     """Turns what Iceberg says of a commit into our errors."""
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: object, failure: BaseException | None, trace: object) -> None:
-        if failure is None or not isinstance(failure, Exception):
-            return
+    try:
+        yield
+    except Exception as failure:
         said = _java_names(failure)
         if any(_UNKNOWN in name for name in said):
             raise CommitUnknownError(
@@ -108,6 +107,7 @@ class _translated:
             ) from None
         if any(refusal in name for name in said for refusal in _REFUSED):
             raise CommitRefusedError("the table refused the commit: another writer was there first") from failure
+        raise
 
 
 def _java_names(failure: Exception) -> list[str]:
@@ -115,7 +115,7 @@ def _java_names(failure: Exception) -> list[str]:
     cause = getattr(failure, "java_exception", None)
     if cause is None and isinstance(failure, PySparkException):
         cause = getattr(failure, "_origin", None)
-    names = []
+    names: list[str] = []
     while cause is not None and len(names) < 10:
         names.append(cause.getClass().getName())
         cause = cause.getCause()

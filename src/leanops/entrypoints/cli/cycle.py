@@ -9,7 +9,7 @@ import typer
 
 from leanops.entrypoints.cli.homes import opened
 from leanops.entrypoints.cli.options import Json
-from leanops.entrypoints.cli.output import console, counted, note, print_json, say, table
+from leanops.entrypoints.cli.output import counted, note, print_json, print_table, say
 from leanops.entrypoints.cli.progress import cycling, is_watched
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def show(results: "Sequence[TopicResult]", seconds: float) -> None:
             if layer in result.layers
         ]
         if rows:
-            console().print(table([layer, *names, "seconds"], rows, grouped=True))
+            print_table([layer, *names, "seconds"], rows, grouped=True)
             say("")
     for result in [one for one in results if one.outcome.value in FAILED]:
         note(f"{result.topic}: {result.outcome.value}: {result.reason}", style="red")

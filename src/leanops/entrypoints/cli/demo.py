@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from leanops.entrypoints.cli.cycle import CURATED, STANDARDIZED
-from leanops.entrypoints.cli.output import colored, console, say, table
+from leanops.entrypoints.cli.output import colored, console, print_table, say
 from leanops.entrypoints.cli.progress import rows_of, share_done, waiting
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ def _print_counts(steps: "Sequence[Step]", title: str, layer: str, names: tuple[
     rows = [[name, *(found[column] for column in names)] for name, found in counts]
     total = ["together", *(sum(found[column] for _, found in counts) for column in names)]
     say("")
-    console().print(table([title, *names], [*rows, total], grouped=True))
+    print_table([title, *names], [*rows, total], grouped=True)
 
 
 def _print_balance(balance: "Balance") -> None:
@@ -96,7 +96,7 @@ def _print_balance(balance: "Balance") -> None:
         for check in balance.checks
     ]
     screen.print()
-    screen.print(table(("", "must be equal", "expected", "found"), rows, grouped=True))
+    print_table(("", "must be equal", "expected", "found"), rows, grouped=True)
     for problem in balance.problems:
         screen.print(problem, style="bold red")
 

@@ -3,10 +3,11 @@
 import typer
 
 from leanops.entrypoints.cli.options import Json
-from leanops.entrypoints.cli.output import colored, console, counted, print_json_array, say, table
+from leanops.entrypoints.cli.output import counted, print_json_array, say
 from leanops.entrypoints.cli.progress import waiting
 
 FOUND_PROBLEMS = 3
+_STYLES = {True: None, False: "bold red"}
 
 
 def doctor(as_json: Json = False) -> None:
@@ -18,16 +19,10 @@ def doctor(as_json: Json = False) -> None:
     if as_json:
         print_json_array(finding.as_json() for finding in findings)
     else:
-        rows = [
-            [
-                finding.name,
-                colored("ok", "green") if finding.ok else colored("problem", "bold red"),
-                finding.found,
-                "" if finding.ok else finding.fix,
-            ]
-            for finding in findings
-        ]
-        console().print(table(("check", "", "found", "how to fix it"), rows))
+        for finding in findings:
+            say(f"{'ok' if finding.ok else 'PROBLEM':<8} {finding.name:<9} {finding.found}", _STYLES[finding.ok])
+            if finding.fix and not finding.ok:
+                say(f"{'':<8} {'':<9} fix: {finding.fix}")
         problems = sum(not finding.ok for finding in findings)
         say("all is well" if not problems else counted(problems, "problem"))
     if any(not finding.ok for finding in findings):

@@ -7,17 +7,7 @@ import typer
 
 from leanops.entrypoints.cli.homes import opened
 from leanops.entrypoints.cli.options import Json
-from leanops.entrypoints.cli.output import (
-    console,
-    counted,
-    note,
-    print_json,
-    print_json_array,
-    printable,
-    say,
-    shown,
-    table,
-)
+from leanops.entrypoints.cli.output import counted, note, print_json, print_json_array, print_table, say, shown
 
 app = typer.Typer(no_args_is_help=True)
 SHORT_ID = 12
@@ -67,7 +57,7 @@ def list_(
         for row in found
     ]
     if rows:
-        console().print(table(("error", "detected", "topic", "layer", "status", "message", "failures"), rows))
+        print_table(("error", "detected", "topic", "layer", "status", "message", "failures"), rows)
     say(f"the newest {limit:,}; more with --limit" if len(found) == limit else counted(len(found), "error"))
 
 
@@ -90,16 +80,16 @@ def show(error_id: ErrorId, as_json: Json = False) -> None:
         say(f"the event is no longer in {error['source']}")
     else:
         say(f"payload, {len(payload.text.encode()):,} bytes, {payload.copies} in RAW:")
-        console().print(printable(payload.text))
+        say(payload.text)
 
 
 def _print(error: dict[str, Any]) -> None:
     rows = [[name, shown(value)] for name, value in error.items() if name != "failures"]
-    console().print(table(("error", ""), rows))
+    print_table(("error", ""), rows)
     say("")
     columns = ("rule", "column", "path", "message", "value")
     failures = [[failure[column] for column in columns] for failure in error["failures"]]
-    console().print(table(columns, failures))
+    print_table(columns, failures)
     say("")
 
 

@@ -61,24 +61,45 @@ def _encoded(value: Any) -> bytes:
     return msgspec.json.Encoder(enc_hook=str, decimal_format="number").encode(value)
 
 
-def table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, grouped: bool = False) -> "Table":
-    """A table of values, numbers to the right; where they are counts, their digits are grouped."""
+def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, grouped: bool = False) -> None:
+    """A table of values; where it is wider than the screen, one value a line."""
+    kept = list(rows)
+    screen = console()
+    drawn = _table(columns, kept, grouped)
+    if _fits(screen, drawn):
+        screen.print(drawn)
+        return
+    width = max(len(column) for column in columns)
+    for number, row in enumerate(kept):
+        if number:
+            screen.print()
+        for column, value in zip(columns, row, strict=True):
+            screen.print(f"{column:<{width}}  ", value if _is_styled(value) else shown(value, grouped=grouped), sep="")
+
+
+def _table(columns: Sequence[str], rows: Sequence[Sequence[Any]], grouped: bool) -> "Table":
+    """Numbers to the right; where they are counts, their digits are grouped."""
     from rich import box
     from rich.table import Table
     from rich.text import Text
 
-    kept = list(rows)
     drawn = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
     for at, name in enumerate(columns):
-        first = next((row[at] for row in kept if row[at] is not None), None)
+        first = next((row[at] for row in rows if row[at] is not None), None)
         is_number = isinstance(first, int | float | Decimal) and not isinstance(first, bool)
         drawn.add_column(name, justify="right" if is_number else "left", overflow="fold")
-    for row in kept:
-        drawn.add_row(*(value if isinstance(value, Text) else Text(shown(value, grouped=grouped)) for value in row))
+    for row in rows:
+        drawn.add_row(*(value if _is_styled(value) else Text(shown(value, grouped=grouped)) for value in row))
     return drawn
 
 
-def fits(screen: "Console", drawn: "Table") -> bool:
+def _is_styled(value: Any) -> bool:
+    from rich.text import Text
+
+    return isinstance(value, Text)
+
+
+def _fits(screen: "Console", drawn: "Table") -> bool:
     """Whether no column of a table would have to be squeezed."""
     from rich.measure import Measurement
 

@@ -10,7 +10,7 @@ import typer
 from leanops.domain.errors import UsageError
 from leanops.entrypoints.cli.homes import actor, opened
 from leanops.entrypoints.cli.options import Json, Topic, Yes
-from leanops.entrypoints.cli.output import console, note, print_json, say, table
+from leanops.entrypoints.cli.output import note, print_json, print_table, say
 
 if TYPE_CHECKING:
     from leanops.domain.schema import Schema
@@ -67,7 +67,7 @@ def _print(topic: str, schema: "Schema") -> None:
         [one.name, one.path, str(one.type), "yes" if one.cde else "", one.pii, rules_of(one)]
         for one in schema.payload_columns
     ]
-    console().print(table(("column", "path", "type", "CDE", "PII", "default and rules"), rows))
+    print_table(("column", "path", "type", "CDE", "PII", "default and rules"), rows)
 
 
 def _read(file: Path) -> str:

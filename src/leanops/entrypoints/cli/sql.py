@@ -7,7 +7,7 @@ import typer
 
 from leanops.entrypoints.cli.homes import opened
 from leanops.entrypoints.cli.options import Json
-from leanops.entrypoints.cli.output import console, counted, fits, print_json_array, say, shown, table
+from leanops.entrypoints.cli.output import counted, print_json_array, print_table, say
 from leanops.entrypoints.cli.progress import waiting
 
 if TYPE_CHECKING:
@@ -30,19 +30,5 @@ def sql(statement: Statement, as_json: Json = False, limit: Limit = 100) -> None
 def _print(answer: "Answer", limit: int) -> None:
     with waiting("reading"):
         rows = list(islice(answer.rows, limit + 1))
-    screen = console()
-    drawn = table(answer.columns, rows[:limit])
-    if fits(screen, drawn):
-        screen.print(drawn)
-    else:
-        _print_upright(answer.columns, rows[:limit])
+    print_table(answer.columns, rows[:limit])
     say(f"the first {limit:,} rows; more with --limit or --json" if len(rows) > limit else counted(len(rows), "row"))
-
-
-def _print_upright(columns: tuple[str, ...], rows: list[tuple[object, ...]]) -> None:
-    """One column a line, for rows that are wider than the screen."""
-    width = max(len(column) for column in columns)
-    for number, row in enumerate(rows, start=1):
-        say(f"row {number}")
-        for column, value in zip(columns, row, strict=True):
-            say(f"  {column:<{width}}  {shown(value)}")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from leanops.entrypoints.cli.homes import opened
 from leanops.entrypoints.cli.options import Json
-from leanops.entrypoints.cli.output import colored, console, print_json, say, table
+from leanops.entrypoints.cli.output import colored, console, print_json, print_table, say
 
 if TYPE_CHECKING:
     from leanops.views.status import TopicStatus
@@ -47,7 +47,7 @@ def show(topics: "Sequence[TopicStatus]") -> None:
         for topic in topics
     ]
     screen = console()
-    screen.print(table((*columns, "last batch", "balance"), rows, grouped=True))
+    print_table((*columns, "last batch", "balance"), rows, grouped=True)
     for topic in topics:
         for complaint in topic.balance.complaints():
             screen.print(f"{topic.topic}: OUT OF BALANCE: {complaint}", style="bold red")

@@ -7,7 +7,7 @@ import typer
 from leanops.domain.errors import UsageError
 from leanops.entrypoints.cli.homes import actor, opened
 from leanops.entrypoints.cli.options import Json, Topic
-from leanops.entrypoints.cli.output import console, counted, print_json, print_json_array, say, table
+from leanops.entrypoints.cli.output import counted, print_json, print_json_array, print_table, say
 
 if TYPE_CHECKING:
     from leanops.usecases.platform import Platform
@@ -31,7 +31,7 @@ def list_(as_json: Json = False) -> None:
         print_json_array(_as_json(topic) for topic in found)
     elif found:
         rows = [[one.name, one.status, one.schema_version or "none", one.reason] for one in found]
-        console().print(table(("topic", "status", "schema", "reason"), rows))
+        print_table(("topic", "status", "schema", "reason"), rows)
     else:
         say("no topics yet; add one with: leanops topics add TOPIC")
 
@@ -58,7 +58,7 @@ def show(topic: Topic, as_json: Json = False) -> None:
         else [one.layer, one.name, "", "not yet"]
         for one in tables
     ]
-    console().print(table(("layer", "table", "payload columns", "snapshots"), rows))
+    print_table(("layer", "table", "payload columns", "snapshots"), rows)
 
 
 @app.command()

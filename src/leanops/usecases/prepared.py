@@ -1,0 +1,33 @@
+"""What a layer hands over to be committed."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from pyspark.sql import DataFrame
+
+from leanops.domain.accounting import Counts
+from leanops.domain.batches import Batch
+from leanops.domain.flatten import Kind
+from leanops.ports.tables import Merge
+
+BROADCAST_KEYS = 500_000
+"""Up to this many keys of a batch are sent to every task that reads the table for them."""
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A batch whose rows are judged, counted and in balance; nothing of it is in the table yet."""
+
+    batch: Batch
+    table: str
+    source_rows: DataFrame
+    errors: DataFrame | None
+    merge: Merge
+    counts: Counts
+    held: tuple[DataFrame, ...]
+    kinds: Mapping[str, set[Kind]] = field(default_factory=dict)
+
+    def free(self) -> None:
+        """Give back what the batch holds in memory and on disk."""
+        for frame in self.held:
+            frame.unpersist()
