@@ -8,11 +8,18 @@ import pytest
 from leanops.runtimes.embedded import Embedded, create_home
 from tests.world import World
 
+# Tests run small batches once: a Java that compiles less is done sooner.
+SETTINGS = """
+spark_master = "local[2]"
+driver_memory = "2g"
+java_options = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""
+
 
 @pytest.fixture(scope="session")
 def embedded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Embedded]:
     home = create_home(tmp_path_factory.mktemp("embedded") / "home")
-    (home / "leanops.toml").write_text('spark_master = "local[2]"\ndriver_memory = "2g"\n')
+    (home / "leanops.toml").write_text(SETTINGS)
     runtime = Embedded(home)
     yield runtime
     runtime.close()

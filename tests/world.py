@@ -100,6 +100,11 @@ class World:
                 raise result.failure
         return {result.topic: result for result in results}
 
+    def settle(self) -> None:
+        """Cycles until there is nothing new: the first may only repeat a batch that was begun before."""
+        while any(result.outcome == "done" for result in self.cycle().values()):
+            pass
+
     def know_published(self, topic: str, batches: list[list[RawRow]]) -> None:
         """Note what other processes published: one append per batch, in order."""
         view = self.embedded.platform.catalog.load(self.databases.raw_table(topic))

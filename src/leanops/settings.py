@@ -27,6 +27,9 @@ class Settings(BaseSettings):
     ops_database: str = Field("ops_db", description="Database of the operational tables.")
     spark_master: str = Field("local[*]", description="Where Spark runs.")
     driver_memory: str = Field("4g", description="Heap of the Spark driver.")
+    java_options: str = Field(
+        "", description="Extra options of Spark's Java; `-XX:TieredStopAtLevel=1` makes small runs start faster."
+    )
     workers: int = Field(4, ge=1, description="Topics worked on at the same time in one application.")
     explore: bool = Field(False, description="Standardize topics that have no schema yet.")
     payload_bytes: int = Field(1_000_000, ge=1, description="A larger payload is a parse error.")

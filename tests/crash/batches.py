@@ -22,7 +22,7 @@ START = datetime(2024, 1, 30, tzinfo=UTC)
 
 
 def orders(chance: random.Random, size: int) -> list[RawRow]:
-    """Orders of few keys: corrections, moves between periods, re-deliveries, bad values, broken payloads, new fields."""
+    """Orders of few keys: corrections, period moves, re-deliveries, bad values, broken payloads, new fields."""
     rows: list[RawRow] = []
     for number in range(size):
         if rows and chance.random() < 0.2:

@@ -48,7 +48,7 @@ def zombie_story(world: World) -> None:
     world.cycle(world.platform(step=stall))
     assert stalled
     world.wait_for_leases()
-    world.cycle()
+    world.settle()
 
 
 def abandoned_story(world: World) -> None:
@@ -65,7 +65,7 @@ def abandoned_story(world: World) -> None:
     with pytest.raises(Abandoned):
         world.cycle(world.platform(step=after_errors))
     world.wait_for_leases()
-    world.cycle()
+    world.settle()
 
 
 def crash_before_merge_story(world: World) -> None:
@@ -80,7 +80,7 @@ def crash_before_merge_story(world: World) -> None:
     with pytest.raises(Abandoned):
         world.cycle(world.platform(step=before_merge))
     world.wait_for_leases()
-    world.cycle()
+    world.settle()
 
 
 @pytest.mark.parametrize("story", [zombie_story, abandoned_story, crash_before_merge_story])

@@ -75,6 +75,7 @@ def run(world: World) -> None:
     for batch in planned_batches()[there:]:
         world.publish(TOPIC, batch)
         world.cycle()
+    world.settle()
 
 
 def say(what: dict[str, Any]) -> None:

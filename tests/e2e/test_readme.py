@@ -43,14 +43,16 @@ def settled(text: str, folder: Path) -> str:
 def test_the_walk_in_the_readme_prints_what_it_says(tmp_path: Path) -> None:
     shutil.copytree(ROOT / "examples", tmp_path / "examples")
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("LEANOPS_HOME")}
+    # A Java that compiles less is done sooner with six events, and prints the same.
+    environment = {"LEANOPS_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1"}
+    environment |= {name: value for name, value in os.environ.items() if name != "LEANOPS_HOME"}
     steps = list(walk())
     assert len(steps) >= 9
     for command, output in steps:
         ran = subprocess.run(
             ["bash", "-c", command],
             cwd=tmp_path,
-            env=environment | {"PATH": path, "COLUMNS": "200"},
+            env=environment | {"PATH": path},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,

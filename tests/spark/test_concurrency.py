@@ -3,6 +3,7 @@
 import json
 import random
 import threading
+from dataclasses import replace
 
 from leanops.domain.batches import CURATED, STANDARDIZED
 from leanops.usecases.leases import acquire
@@ -62,3 +63,20 @@ def test_events_that_arrive_during_a_cycle_wait_for_the_next_one(world: World) -
     assert first.layers[STANDARDIZED].counts["read"] == 11
     assert world.cycle()["orders"].layers[STANDARDIZED].counts["read"] == 20
     assert_tables(world, "orders", replayed(world, "orders", SCHEMA, pii_key=PII_KEY))
+
+
+def test_a_column_the_schema_let_go_of_stays_in_curated_and_is_null_from_then_on(world: World) -> None:
+    schema = {
+        **SCHEMA,
+        "payload_columns": [
+            {"name": "id", "path": "$.id", "type": "STRING"},
+            {"name": "x", "path": "$.x", "type": "INT"},
+        ],
+    }
+    world.add("orders", json.dumps(schema))
+    for number, columns in enumerate([schema["payload_columns"], schema["payload_columns"][:1]]):
+        world.add("orders", json.dumps({**schema, "payload_columns": columns}))
+        payload = json.dumps({"id": "a", "x": 1, "_metadata": {"idempotencyKeyResource": f"k{number}"}})
+        world.publish("orders", [replace(FIRST, message_id=f"m{number}", json_payload=payload)])
+        assert world.cycle()["orders"].outcome == "done"
+    assert {row["idempotency_key"]: row["x"] for row in world.curated("orders")} == {"k0": 1, "k1": None}

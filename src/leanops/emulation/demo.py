@@ -12,6 +12,7 @@ from leanops.domain.errors import PermanentError, UsageError
 from leanops.domain.planning import Outcome
 from leanops.emulation.orders import Emulation
 from leanops.runtimes.embedded import Embedded, create_home
+from leanops.settings import FILE
 from leanops.usecases.deploy_schema import deploy_schema
 from leanops.usecases.publish import publish
 from leanops.usecases.run_cycle import TopicResult, run_cycle
@@ -21,6 +22,8 @@ from leanops.views.balance import Balance, Check, whole_topic
 TOPIC = "orders"
 MARKER = "demo"
 _SCHEMA = "orders.schema.json"
+# Cycles of seconds are over before code compiled at length would pay.
+_SETTINGS = 'java_options = "-XX:TieredStopAtLevel=1"\n'
 
 
 @dataclass(frozen=True)
@@ -47,6 +50,7 @@ def fresh_home(home: Path) -> Path:
         shutil.rmtree(home)
     home.mkdir(parents=True)
     (home / MARKER).write_text("made by leanops demo, which may replace this folder\n")
+    (home / FILE).write_text(_SETTINGS)
     return create_home(home)
 
 

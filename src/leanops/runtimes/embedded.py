@@ -107,6 +107,7 @@ class Embedded:
                         catalog=self.catalog_properties(),
                         master=self.settings.spark_master,
                         driver_memory=self.settings.driver_memory,
+                        java_options=self.settings.java_options,
                         scratch=self.home / "scratch",
                     )
                 )

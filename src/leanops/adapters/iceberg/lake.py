@@ -39,11 +39,18 @@ class SparkLake:
 
     def merge(self, rows: DataFrame, into: Merge) -> None:
         view = f"merge_{secrets.token_hex(8)}"
-        rows.createOrReplaceTempView(view)
+        self._completed(rows, into.table).createOrReplaceTempView(view)
         try:
             self._with_summary(into.summary, lambda: self._session.sql(_merge_statement(view, into)))
         finally:
             self._session.catalog.dropTempView(view)
+
+    def _completed(self, rows: DataFrame, table: str) -> DataFrame:
+        """The rows with a NULL for every column the table has and they have not: a schema may have let go of one."""
+        missing = [
+            field for field in self._session.table(f"{CATALOG}.{table}").schema if field.name not in rows.columns
+        ]
+        return rows.select("*", *(F.lit(None).cast(field.dataType).alias(field.name) for field in missing))
 
     def append_new(self, rows: DataFrame, name: str, key: str, where: Mapping[str, Sequence[str]]) -> None:
         there = self._session.read.format("iceberg").load(f"{CATALOG}.{name}")

@@ -25,6 +25,7 @@ class SparkOptions:
     engine: str = "sqlite"
     master: str = "local[*]"
     driver_memory: str = "4g"
+    java_options: str = ""
     scratch: Path | None = None
     extra: Mapping[str, str] = field(default_factory=dict)
 
@@ -51,6 +52,11 @@ def _log_level() -> str:
     return "ERROR" if logging.getLogger("leanops").isEnabledFor(logging.DEBUG) else "OFF"
 
 
+def _java_options(options: SparkOptions) -> str:
+    logging_options = f'"-Dlog4j2.configurationFile={_LOGGING}" -Dleanops.spark.log={_log_level()}'
+    return f"{logging_options} {options.java_options}".strip()
+
+
 def coordinates(engine: str) -> list[str]:
     """The jars Spark needs here, as group:artifact:version."""
     from pyspark import __version__ as spark
@@ -68,7 +74,7 @@ def _settings(options: SparkOptions) -> dict[str, str]:
         f"{catalog}.cache-enabled": "false",
         **{f"{catalog}.{key}": value for key, value in options.catalog.items()},
         "spark.driver.memory": options.driver_memory,
-        "spark.driver.extraJavaOptions": f'"-Dlog4j2.configurationFile={_LOGGING}" -Dleanops.spark.log={_log_level()}',
+        "spark.driver.extraJavaOptions": _java_options(options),
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.ui.enabled": "false",
