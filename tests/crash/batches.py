@@ -1,6 +1,7 @@
 """Plain orders for the crash suites: what matters here is where the work stops, so the events are few columns wide."""
 
 import json
+import os
 import random
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -18,6 +19,7 @@ SCHEMA: dict[str, Any] = {
         {"name": "email", "path": "$.email", "type": "STRING", "pii": "mask"},
     ],
 }
+KILLS = 12 if int(os.environ.get("LEANOPS_CRASH_SEEDS", "20")) >= 100 else 3
 START = datetime(2024, 1, 30, tzinfo=UTC)
 
 
@@ -51,5 +53,5 @@ def _payload(chance: random.Random, moment: datetime) -> str:
 
 def planned_batches() -> list[list[RawRow]]:
     """What the killed workers publish, in small batches; every process makes the same ones."""
-    rows = orders(random.Random(99), 240)
+    rows = orders(random.Random(99), 4 * (3 * KILLS + 4))
     return [rows[at : at + 4] for at in range(0, len(rows), 4)]

@@ -9,24 +9,25 @@ from pyspark.sql import functions as F
 
 from leanops.domain.schema import ColumnType, DateFormat, TypeName
 
+# Texts end at \z: in Java `$` would let a line break follow.
 # Exponents stay within three digits: beyond them a number is no value of any of our types, and Java would
 # still try to write it out.
 _EXPONENT = r"(?:[eE]([+-]?0*[0-9]{1,3}))?"
-_NUMBER = rf"^[+-]?([0-9]+)(?:\.([0-9]+))?{_EXPONENT}$"
-_ZERO = r"^[+-]?0+(?:\.0+)?(?:[eE][+-]?[0-9]+)?$"
+_NUMBER = rf"^[+-]?([0-9]+)(?:\.([0-9]+))?{_EXPONENT}\z"
+_ZERO = r"^[+-]?0+(?:\.0+)?(?:[eE][+-]?[0-9]+)?\z"
 _DATE = r"(?!0000)[0-9]{4}-[0-9]{2}-[0-9]{2}"
 _MINUTE = r"(?:[01][0-9]|2[0-3]):[0-5][0-9]"
 _SECOND = r":[0-5][0-9](?:\.[0-9]{1,6}0{0,3})?"
 _ZONE = r"(?:Z|[+-](?:(?:0[0-9]|1[0-7])(?::?[0-5][0-9])?|18(?::?00)?))?"
 # On the first and the last day of the calendar an offset could leave it; there only UTC is accepted.
-_OFF_CALENDAR = r"(?!(?:0001-01-01|9999-12-31).{6,}[+-](?!00(?::?00)?$)[0-9:]+$)"
-_TIMESTAMP = rf"^{_OFF_CALENDAR}{_DATE}[T ]{_MINUTE}{_SECOND}{_ZONE}$"
-_TO_THE_MINUTE = rf"^{_OFF_CALENDAR}{_DATE}[T ]{_MINUTE}{_ZONE}$"
+_OFF_CALENDAR = r"(?!(?:0001-01-01|9999-12-31).{6,}[+-](?!00(?::?00)?\z)[0-9:]+\z)"
+_TIMESTAMP = rf"^{_OFF_CALENDAR}{_DATE}[T ]{_MINUTE}{_SECOND}{_ZONE}\z"
+_TO_THE_MINUTE = rf"^{_OFF_CALENDAR}{_DATE}[T ]{_MINUTE}{_ZONE}\z"
 _DATE_PATTERNS = {
-    DateFormat.DAY_MONTH_YEAR: (r"^[0-9]{2}/[0-9]{2}/[0-9]{4}$", "dd/MM/yyyy"),
-    DateFormat.MONTH_DAY_YEAR: (r"^[0-9]{2}/[0-9]{2}/[0-9]{4}$", "MM/dd/yyyy"),
-    DateFormat.DOTTED: (r"^[0-9]{2}\.[0-9]{2}\.[0-9]{4}$", "dd.MM.yyyy"),
-    DateFormat.COMPACT: (r"^[0-9]{8}$", "yyyyMMdd"),
+    DateFormat.DAY_MONTH_YEAR: (r"^[0-9]{2}/[0-9]{2}/[0-9]{4}\z", "dd/MM/yyyy"),
+    DateFormat.MONTH_DAY_YEAR: (r"^[0-9]{2}/[0-9]{2}/[0-9]{4}\z", "MM/dd/yyyy"),
+    DateFormat.DOTTED: (r"^[0-9]{2}\.[0-9]{2}\.[0-9]{4}\z", "dd.MM.yyyy"),
+    DateFormat.COMPACT: (r"^[0-9]{8}\z", "yyyyMMdd"),
 }
 
 
@@ -64,7 +65,7 @@ def decimal(text: Column, precision: int, scale: int) -> Column:
     """A number that fits DECIMAL(precision, scale) without rounding."""
     fraction = rf"(?:\.[0-9]{{1,{scale}}})?" if scale else ""
     whole = precision - scale
-    plainly_fits = text.rlike(rf"^[+-]?[0-9]{{1,{whole}}}{fraction}$") if whole else F.lit(False)
+    plainly_fits = text.rlike(rf"^[+-]?[0-9]{{1,{whole}}}{fraction}\z") if whole else F.lit(False)
     to = f"decimal({precision},{scale})"
     value = text.cast(to)
     fits = text.rlike(_NUMBER) & _fits_scale(text, scale)
@@ -82,7 +83,7 @@ def _fits_scale(text: Column, scale: int) -> Column:
 
 
 def _integer(text: Column, to: str) -> Column:
-    plain = text.rlike(r"^-?[0-9]{1,18}$")
+    plain = text.rlike(r"^-?[0-9]{1,18}\z")
     whole = F.when(plain, text.cast("bigint").cast("decimal(38,0)")).otherwise(decimal(text, 38, 0))
     # A cast that overflows wraps around without a word, so the way back must arrive where it started.
     value = whole.cast(to)
@@ -97,11 +98,11 @@ def _double(text: Column) -> Column:
 
 def _date(text: Column, form: DateFormat) -> Column:
     if form == DateFormat.ISO:
-        return F.when(text.rlike(rf"^{_DATE}$"), text.cast("date"))
+        return F.when(text.rlike(rf"^{_DATE}\z"), text.cast("date"))
     grammar, pattern = _DATE_PATTERNS[form]
     return F.when(text.rlike(grammar), F.to_date(text, pattern))
 
 
 def _epoch(text: Column, form: DateFormat) -> Column:
     units = 1_000_000 if form == DateFormat.EPOCH_SECONDS else 1_000
-    return F.timestamp_micros(F.when(text.rlike(r"^-?[0-9]{1,12}$|^-?1[0-9]{12}$"), text.cast("bigint")) * units)
+    return F.timestamp_micros(F.when(text.rlike(r"^-?(?:[0-9]{1,12}|1[0-9]{12})\z"), text.cast("bigint")) * units)

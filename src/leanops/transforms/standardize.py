@@ -9,7 +9,7 @@ from leanops.transforms.casts import timestamp
 
 INSERTED, UPDATED, DUPLICATE, SUPERSEDED = "inserted", "updated", "duplicate", "superseded"
 VERSION = ("last_updated_ts", "publish_time", "message_id")
-_PERIOD = r"^(?:19[7-9][0-9]|20[0-9]{2}|2100)-(?:0[1-9]|1[0-2])$"
+_PERIOD = r"^(?:19[7-9][0-9]|20[0-9]{2}|2100)-(?:0[1-9]|1[0-2])\z"
 
 
 def keyed(cells: DataFrame) -> DataFrame:
