@@ -15,7 +15,7 @@ from leanops.adapters.iceberg.session import CATALOG
 from leanops.domain.errors import CommitRefusedError, CommitUnknownError
 from leanops.ports.tables import Merge
 
-SMALL_BATCH = 50_000
+SMALL_BATCH = 20_000
 _UNKNOWN = "CommitStateUnknownException"
 _REFUSED = ("ValidationException", "CommitFailedException")
 _callback_server = threading.Lock()
