@@ -58,7 +58,7 @@ def payload(chance: random.Random, key: int, moment: datetime, period: str) -> s
         f'"items":{chance.randint(1, 9)},"channel":"{chance.choice(("web", "app", "store"))}","discount":0.05,'
         f'"gift":false}},"customer":{{"id":{chance.randrange(10**6)},"email":"user{chance.randrange(10**6)}@example.com",'
         f'"country":"{chance.choice(("DE", "FR", "US"))}","address":{{"city":"Berlin","zip":"10115","street":'
-        f'"Unter den Linden 5"}}}},"periodReference":"{period}","eventType":"order.updated","tags":["a","b"]}}'
+        f'"Long Market Road 5"}}}},"periodReference":"{period}","eventType":"order.updated","tags":["a","b"]}}'
     )
 
 
