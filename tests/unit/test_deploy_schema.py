@@ -68,7 +68,7 @@ def test_going_back_to_an_earlier_schema_is_a_new_version(platform: Platform) ->
 
 
 def test_the_file_keeps_what_its_owner_wrote(platform: Platform, tmp_path: Path) -> None:
-    deploy(platform, schema_text(description="größe", version=2))
+    deploy(platform, json.dumps(json.loads(schema_text(description="größe", version=2)), ensure_ascii=False))
     text = (tmp_path / "schemas/orders/active/schema.json").read_text(encoding="utf-8")
     assert json.loads(text) == json.loads(schema_text(description="größe", version=2))
     assert "größe" in text

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leanops.domain.flatten import KINDS, Cell, Kind, Limits, ParseError, flatten
+from leanops.domain.flatten import KINDS, Cell, Kind, Limits, ParseError, flat, flatten
 from leanops.domain.layout import Layout, learn
 from leanops.domain.paths import path_of
 from tests.oracle import flat as oracle
@@ -52,8 +52,7 @@ def payloads_of(seed: int, size: int) -> list[str]:
 
 
 def learned(payloads: Sequence[str]) -> dict[str, Kind]:
-    found = [plainly(payload, SMALL) for payload in payloads]
-    return learn([cells for cells in found if isinstance(cells, dict)])
+    return learn([flat(payload, SMALL) for payload in payloads if isinstance(plainly(payload, SMALL), dict)])
 
 
 @given(st.integers(0, 2**32), st.dictionaries(PATHS, KIND, max_size=8))
@@ -164,7 +163,16 @@ def test_no_payloads_and_no_expectation_give_no_columns() -> None:
 
 
 def test_a_path_is_learned_with_its_commonest_kind_in_path_order() -> None:
-    samples = [flatten(text, Limits()) for text in ('{"b":1,"a":"x"}', '{"b":"1"}', '{"b":2,"c":[]}', '{"a":true}')]
+    samples = [flat(text, Limits()) for text in ('{"b":1,"a":"x"}', '{"b":"1"}', '{"b":2,"c":[]}', '{"a":true}')]
     assert learn(samples) == {"$.a": "boolean", "$.b": "number", "$.c": "array"}
     assert list(learn(samples)) == ["$.a", "$.b", "$.c"]
     assert learn(samples) == learn(samples[::-1])
+
+
+def test_a_member_that_is_always_null_is_learned_and_does_not_cost_the_long_way() -> None:
+    payloads = ['{"a":1,"b":null,"c":{"d":null}}', '{"a":2,"b":null,"c":{"d":null}}']
+    expected = learn([flat(text, Limits()) for text in payloads])
+    assert expected == {"$.a": "number", "$.b": "null", "$.c.d": "null"}
+    columns, odd = Layout(expected, Limits()).read([*payloads, '{"a":3,"b":"now","c":{"d":null}}'])
+    assert odd == [2]
+    assert columns == [["1", "2", None], [None] * 3, [None] * 3]

@@ -1,6 +1,7 @@
 """Schema files: a good one is read whole, and a bad one says what is wrong and where, one line a problem."""
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -125,10 +126,26 @@ def test_every_type_is_read_and_has_its_iceberg_type(text: str, kind: ColumnType
 
 
 def test_defaults_and_limits_written_as_numbers_or_booleans_become_texts() -> None:
-    read = schema(column(type="INT", default=3, rules={"min": -1, "max": 1e3, "allowed": [1, "2", True]}))
+    read = schema(column(type="INT", default=3, rules={"min": -1, "max": 1e3, "allowed": [1, "2", 3.5]}))
     only = read.payload_columns[0]
     assert (only.default, only.rules.min, only.rules.max) == ("3", "-1", "1000.0")
-    assert only.rules.allowed == ("1", "2", "true")
+    assert only.rules.allowed == ("1", "2", "3.5")
+
+
+@pytest.mark.parametrize(
+    ("kind", "rules", "said"),
+    [
+        ("INT", {"min": "much"}, "rules.min: 'much' is no INT"),
+        ("DOUBLE", {"max": "Infinity"}, "rules.max: 'Infinity' is no DOUBLE"),
+        ("DATE", {"min": "2026-02-30"}, "rules.min: '2026-02-30' is no DATE"),
+        ("TIMESTAMP", {"max": "tomorrow"}, "rules.max: 'tomorrow' is no TIMESTAMP"),
+        ("BIGINT", {"allowed": [True]}, "rules.allowed: 'true' is no BIGINT"),
+        ("STRING", {"pattern": "("}, "rules.pattern is no regular expression"),
+    ],
+)
+def test_a_limit_that_cannot_be_compared_with_the_column_is_refused(kind: str, rules: object, said: str) -> None:
+    with pytest.raises(InvalidSchemaError, match=re.escape(said)):
+        schema(column(type=kind, rules=rules))
 
 
 @pytest.mark.parametrize(
