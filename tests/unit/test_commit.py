@@ -1,7 +1,7 @@
 """One commit, exactly once: whatever the engine answers, the table decides."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,7 @@ import pytest
 from leanops.domain.accounting import StandardizedCounts, Totals
 from leanops.domain.batches import STANDARDIZED
 from leanops.domain.errors import CommitUnknownError, LeaseLostError, UnbalancedBatchError
-from leanops.domain.snapshots import counts_of, valid_watermark
+from leanops.domain.snapshots import valid_watermark
 from leanops.domain.tables import STANDARDIZED as STANDARDIZED_TABLE
 from leanops.ports.state import ATTEMPTS, CHECKPOINTS
 from leanops.ports.tables import Merge
@@ -56,7 +56,7 @@ def lease(platform: Platform) -> Lease:
 
 def prepared() -> Prepared:
     counts = StandardizedCounts(read=3, inserted=2, updated=0, duplicates=1, superseded=0, parse_errors=0)
-    mark = watermark(7, counts=counts_of(counts), totals=Totals().after(counts))
+    mark = watermark(7, counts=asdict(counts), totals=Totals().after(counts))
     merge = Merge(TABLE, "record_key", "b1", [], None, mark.summary())
     return Prepared(batch("b1"), TABLE, None, None, merge, counts, {}, ())
 

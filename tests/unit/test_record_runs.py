@@ -1,7 +1,7 @@
 """Records: run history and drift, complete and never doubled, wherever the work is stopped."""
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -9,7 +9,7 @@ import pytest
 
 from leanops.domain.accounting import StandardizedCounts, Totals
 from leanops.domain.batches import CURATED, STANDARDIZED, Batch
-from leanops.domain.snapshots import counts_of, has_batch
+from leanops.domain.snapshots import has_batch
 from leanops.domain.tables import CURATED as CURATED_TABLE
 from leanops.domain.tables import STANDARDIZED as STANDARDIZED_TABLE
 from leanops.ports.state import CHECKPOINTS
@@ -22,7 +22,7 @@ from tests.builders import NOW, batch, platform_in, schema, watermark
 
 STANDARD = "iceberg_standardized_db.orders"
 LEASE = Lease("topic/orders", "one", 1)
-COUNTS = counts_of(StandardizedCounts(3, 1, 1, 1, 0, 0, 4, 5))
+COUNTS = asdict(StandardizedCounts(3, 1, 1, 1, 0, 0, 4, 5))
 STEPS = ["before drift", "after drift", "before run record", "after run record", "before close", "after close"]
 
 

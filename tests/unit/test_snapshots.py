@@ -1,6 +1,6 @@
 """Histories of tables: what a batch may read, and which watermark counts."""
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import pytest
 from hypothesis import given
@@ -12,7 +12,6 @@ from leanops.domain.snapshots import (
     Snapshot,
     SourceRange,
     Watermark,
-    counts_of,
     has_batch,
     is_ancestor,
     new_range,
@@ -149,7 +148,7 @@ def watermarks(draw: st.DrawFn) -> Watermark:
         source_from=draw(st.none() | NUMBER),
         source_to=draw(NUMBER),
         source_snapshot=draw(NUMBER),
-        counts=counts_of(counts),
+        counts=asdict(counts),
         totals=draw(st.builds(Totals, *[NUMBER] * 8)),
     )
 

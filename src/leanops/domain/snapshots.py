@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 
 from leanops.domain.accounting import Counts, Totals
+from leanops.domain.batches import Batch
 from leanops.domain.errors import SourceRewrittenError
 
 _COUNT, _TOTAL = "leanops.count.", "leanops.total."
@@ -75,9 +76,18 @@ class Watermark:
         }
 
 
-def counts_of(counts: Counts) -> dict[str, int]:
-    """The counts as they stand in a summary."""
-    return asdict(counts)
+def watermark_of(batch: Batch, counts: Counts, totals: Totals | None = None) -> Watermark:
+    """What a batch writes down with its data."""
+    return Watermark(
+        batch_id=batch.batch_id,
+        batch_seq=batch.batch_seq,
+        source_uuid=batch.source_uuid,
+        source_from=batch.source_from,
+        source_to=batch.source_to,
+        source_snapshot=batch.source_snapshot,
+        counts=asdict(counts),
+        totals=totals or Totals(),
+    )
 
 
 def watermark_from(snapshot: Snapshot) -> Watermark | None:

@@ -1,16 +1,16 @@
 """Rows of the error tables: why, where the event is, and never its payload."""
 
-from datetime import datetime
+from datetime import UTC, datetime
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from leanops.domain.batches import Batch
+
 _FAILURES = "array<struct<rule:string,column:string,path:string,message:string,value:string>>"
 
 
-def error_rows(
-    bad: DataFrame, *, layer: str, topic: str, raw_table: str, batch_id: str, schema_version: int, detected: datetime
-) -> DataFrame:
+def error_rows(bad: DataFrame, batch: Batch, raw_table: str) -> DataFrame:
     """One row per message in the shape of the error tables; `bad` has `failures` and the message's columns."""
     first = bad.groupBy("message_id").agg(
         F.min_by(
@@ -18,19 +18,19 @@ def error_rows(
         ).alias("first")
     )
     source = F.concat(F.lit(f"{raw_table}/publish_time_day="), F.date_format("first.publish_time", "yyyy-MM-dd"))
-    when = F.lit(detected)
+    when = F.lit(datetime.fromtimestamp(batch.batch_time_ms / 1000, UTC))
     return first.select(
-        _error_id(layer, topic).alias("error_id"),
-        F.lit(topic).alias("topic_name"),
-        F.lit(layer).alias("layer"),
+        _error_id(batch.layer, batch.topic).alias("error_id"),
+        F.lit(batch.topic).alias("topic_name"),
+        F.lit(batch.layer).alias("layer"),
         "message_id",
         F.col("first.record_key").alias("record_key"),
         F.col("first.publish_time").alias("publish_time"),
         F.col("first.ingestion_ts").alias("ingestion_ts"),
         F.col("first.failures").cast(_FAILURES).alias("failures"),
         source.alias("source"),
-        F.lit(batch_id).alias("batch_id"),
-        F.lit(schema_version).cast("int").alias("schema_version"),
+        F.lit(batch.batch_id).alias("batch_id"),
+        F.lit(batch.schema_version).cast("int").alias("schema_version"),
         when.alias("detected_ts"),
         F.lit("OPEN").alias("status"),
         when.alias("status_ts"),

@@ -1,7 +1,6 @@
 """Standardized → Curated for one topic: prepare and count, then commit exactly once."""
 
 from dataclasses import replace
-from datetime import UTC, datetime
 
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame
@@ -14,10 +13,10 @@ from leanops.domain.schema import Schema, iceberg_type
 from leanops.domain.snapshots import (
     TableView,
     Watermark,
-    counts_of,
     is_ancestor,
     valid_watermark,
     watermark_from,
+    watermark_of,
 )
 from leanops.domain.tables import CURATED as CURATED_TABLE
 from leanops.domain.tables import STANDARDIZED_SYSTEM_COLUMNS
@@ -238,25 +237,9 @@ class _Work:
         return secret_key(self.platform, self.batch.topic) if seals else None
 
     def _summary(self, counts: CuratedCounts) -> dict[str, str]:
-        mark = Watermark(
-            batch_id=self.batch.batch_id,
-            batch_seq=self.batch.batch_seq,
-            source_uuid=self.batch.source_uuid,
-            source_from=self.batch.source_from,
-            source_to=self.batch.source_to,
-            source_snapshot=self.batch.source_snapshot,
-            counts=counts_of(counts),
-        )
         sealed_with = {"leanops.pii-key-id": self.platform.secret.key_id} if self.platform.secret else {}
-        return {**mark.summary(), **sealed_with}
+        return {**watermark_of(self.batch, counts).summary(), **sealed_with}
 
     def _errors(self, verdicts: DataFrame) -> DataFrame:
-        return quarantine.error_rows(
-            verdicts.where(F.col("failures").isNotNull()),
-            layer=CURATED,
-            topic=self.batch.topic,
-            raw_table=self.platform.rules.databases.raw_table(self.batch.topic),
-            batch_id=self.batch.batch_id,
-            schema_version=self.batch.schema_version,
-            detected=datetime.fromtimestamp(self.batch.batch_time_ms / 1000, UTC),
-        )
+        bad = verdicts.where(F.col("failures").isNotNull())
+        return quarantine.error_rows(bad, self.batch, self.platform.rules.databases.raw_table(self.batch.topic))

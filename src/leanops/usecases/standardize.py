@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from datetime import UTC, datetime
 from typing import Any
 
 from pyspark import StorageLevel
@@ -15,7 +14,7 @@ from leanops.domain.evolution import ColumnPlan, plan_columns, real_paths
 from leanops.domain.flatten import NULL, Kind, ParseError, flat
 from leanops.domain.layout import learn
 from leanops.domain.schema import DEFAULT_KEY_PATH, DEFAULT_PERIOD_PATHS, Keys, Schema
-from leanops.domain.snapshots import SourceRange, TableView, Watermark, counts_of, new_range, valid_watermark
+from leanops.domain.snapshots import SourceRange, TableView, Watermark, new_range, valid_watermark, watermark_of
 from leanops.domain.tables import STANDARDIZED as STANDARDIZED_TABLE
 from leanops.ports.tables import Lake, Merge
 from leanops.transforms import quarantine
@@ -253,27 +252,10 @@ class _Work:
         before = self.mark.totals if self.mark else Totals()
         if self.batch.starts_base:
             before = Totals(rows=before.rows, base_rows=before.rows)
-        return Watermark(
-            batch_id=self.batch.batch_id,
-            batch_seq=self.batch.batch_seq,
-            source_uuid=self.batch.source_uuid,
-            source_from=self.batch.source_from,
-            source_to=self.batch.source_to,
-            source_snapshot=self.batch.source_snapshot,
-            counts=counts_of(counts),
-            totals=before.after(counts),
-        )
+        return watermark_of(self.batch, counts, before.after(counts))
 
     def _errors(self, read: DataFrame, refused: DataFrame | None) -> DataFrame:
         bad = quarantine.parse_failures(read)
         if refused is not None:
             bad = bad.unionByName(quarantine.unknown_fields(refused.where("refused IS NOT NULL")))
-        return quarantine.error_rows(
-            bad,
-            layer=STANDARDIZED,
-            topic=self.batch.topic,
-            raw_table=self.platform.rules.databases.raw_table(self.batch.topic),
-            batch_id=self.batch.batch_id,
-            schema_version=self.batch.schema_version,
-            detected=datetime.fromtimestamp(self.batch.batch_time_ms / 1000, UTC),
-        )
+        return quarantine.error_rows(bad, self.batch, self.platform.rules.databases.raw_table(self.batch.topic))
