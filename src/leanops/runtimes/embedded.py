@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from leanops.adapters.files.schemas import SchemaFolder
 from leanops.adapters.iceberg.catalog import IcebergCatalog
@@ -20,6 +20,9 @@ from leanops.ports.tables import Lake
 from leanops.settings import FILE, Settings, load_settings
 from leanops.usecases.platform import Platform, Rules, Secret, no_step
 from leanops.views.sources import Sources
+
+if TYPE_CHECKING:
+    from leanops.adapters.iceberg.lake import SparkLake
 
 HOME = ".leanops"
 CATALOG_NAME = "leanops"
@@ -74,7 +77,7 @@ class Embedded:
         self.state = SqlState(f"sqlite:///{self.home}/state.db")
         self._spark: Any = spark
         self._starting = threading.Lock()
-        self._lakes = threading.local()
+        self._lakes: dict[str, SparkLake] = {}
         self.platform = Platform(
             catalog=IcebergCatalog(self.catalog),
             lake=self.lake,
@@ -88,13 +91,14 @@ class Embedded:
         )
 
     def lake(self) -> Lake:
-        """Spark for this thread: a session of its own in the one application."""
-        if not hasattr(self._lakes, "lake"):
-            from leanops.adapters.iceberg.lake import SparkLake
+        """Spark for this thread: a session of its own in the one application, kept for the next thread of its name."""
+        from leanops.adapters.iceberg.lake import SparkLake
 
-            self._lakes.lake = SparkLake(self.spark().newSession())
-        lake: Lake = self._lakes.lake
-        return lake
+        spark, name = self.spark(), threading.current_thread().name
+        with self._starting:
+            if name not in self._lakes:
+                self._lakes[name] = SparkLake(spark.newSession())
+            return self._lakes[name]
 
     def spark(self) -> Any:
         """The Spark application, started at the first call."""

@@ -15,6 +15,7 @@ from leanops.domain.errors import LeanOpsError, LeaseHeldError, LeaseLostError
 from leanops.domain.planning import Outcome, packed
 from leanops.domain.snapshots import Snapshot
 from leanops.domain.tables import ERRORS
+from leanops.ports.tables import Lake
 from leanops.usecases import curate, standardize
 from leanops.usecases.batches import forget_failures, record_failure
 from leanops.usecases.commit import commit
@@ -53,6 +54,8 @@ class _Job:
     lease: Lease
     result: TopicResult
     prepared: Prepared | None = None
+    lake: Lake | None = None
+    """Where the batch was prepared: its rows can only be committed there, whichever thread does it."""
     started: float = 0.0
 
     @property
@@ -131,17 +134,17 @@ class _Cycle:
     def _standardize(self, job: _Job) -> None:
         job.started = time.monotonic()
         self.progress(job.plan.topic, "standardize")
-        job.prepared = standardize.prepare(
-            self.platform, self.platform.lake(), job.plan.topic, job.plan.schema, job.lease
-        )
+        job.lake = self.platform.lake()
+        job.prepared = standardize.prepare(self.platform, job.lake, job.plan.topic, job.plan.schema, job.lease)
 
     def _curate(self, job: _Job) -> None:
         assert job.plan.schema is not None
         job.started = time.monotonic()
         self.progress(job.plan.topic, "curate")
+        job.lake = self.platform.lake()
         job.prepared = curate.prepare(
             self.platform,
-            self.platform.lake(),
+            job.lake,
             job.plan.topic,
             job.plan.schema,
             job.lease,
@@ -166,10 +169,11 @@ class _Cycle:
     def _commit(self, job: _Job, layer: str) -> None:
         prepared = job.prepared
         assert prepared is not None
+        assert job.lake is not None
         self.progress(job.plan.topic, f"commit {layer}")
         if layer == STANDARDIZED:
             note_kinds(self.platform, job.plan.topic, prepared.batch.batch_id, prepared.kinds)
-        snapshot = commit(self.platform, self.platform.lake(), prepared, job.lease)
+        snapshot = commit(self.platform, job.lake, prepared, job.lease)
         forget_failures(self.platform, job.plan.topic, layer)
         job.result.layers[layer] = _layer_result(prepared, snapshot, time.monotonic() - job.started)
         job.result.outcome = _outcome(job.plan, prepared.batch, layer, job.result.outcome)
@@ -190,7 +194,7 @@ class _Cycle:
         if len(jobs) == 1:
             guarded(jobs[0])
             return
-        with ThreadPoolExecutor(max_workers=self.platform.rules.workers) as pool:
+        with ThreadPoolExecutor(self.platform.rules.workers, thread_name_prefix="topic") as pool:
             list(pool.map(guarded, jobs))
 
     def _note_failure(self, job: _Job, layer: str) -> None:

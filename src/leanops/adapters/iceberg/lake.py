@@ -27,7 +27,13 @@ class SparkLake:
     def __init__(self, session: SparkSession) -> None:
         self._session = session
 
+    def _activate(self) -> None:
+        """Make this the session of the calling thread: Spark looks up catalogs and settings in the active one."""
+        java_class = getattr(SparkSession, "_get_j_spark_session_class", lambda jvm: jvm.SparkSession)
+        java_class(self._session._jvm).setActiveSession(self._session._jsparkSession)
+
     def appended(self, name: str, start: int | None, end: int, rows: int) -> DataFrame:
+        self._activate()
         self._fit(rows)
         if start is None:
             return self.at(name, end)
@@ -35,9 +41,11 @@ class SparkLake:
         return reader.option("end-snapshot-id", str(end)).load(f"{CATALOG}.{name}")
 
     def at(self, name: str, snapshot_id: int) -> DataFrame:
+        self._activate()
         return self._session.read.format("iceberg").option("snapshot-id", str(snapshot_id)).load(f"{CATALOG}.{name}")
 
     def merge(self, rows: DataFrame, into: Merge) -> None:
+        self._activate()
         view = f"merge_{secrets.token_hex(8)}"
         self._completed(rows, into.table).createOrReplaceTempView(view)
         try:
@@ -53,6 +61,7 @@ class SparkLake:
         return rows.select("*", *(F.lit(None).cast(field.dataType).alias(field.name) for field in missing))
 
     def append_new(self, rows: DataFrame, name: str, key: str, where: Mapping[str, Sequence[str]]) -> None:
+        self._activate()
         there = self._session.read.format("iceberg").load(f"{CATALOG}.{name}")
         for column, values in where.items():
             there = there.where(F.col(column).isin(list(values)))
