@@ -22,8 +22,9 @@ def masked(text: Column) -> Column:
 
 def sealed(text: Column, secret: bytes) -> Column:
     """HMAC-SHA-256 in hex. In Python, because a key in a Spark expression would show in plans and logs."""
+    # Without type hints: Spark 4.1 would read them as the signature of a pandas function.
+    return F.udf(lambda value: None if value is None else _seal(value, secret), StringType())(text)
 
-    def seal(value: str | None) -> str | None:
-        return None if value is None else hmac.new(secret, value.encode(), hashlib.sha256).hexdigest()
 
-    return F.udf(seal, StringType())(text)
+def _seal(value: str, secret: bytes) -> str:
+    return hmac.new(secret, value.encode(), hashlib.sha256).hexdigest()

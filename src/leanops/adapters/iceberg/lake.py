@@ -42,7 +42,7 @@ class SparkLake:
 
     def at(self, name: str, snapshot_id: int) -> DataFrame:
         self._activate()
-        return self._session.read.format("iceberg").option("snapshot-id", str(snapshot_id)).load(f"{CATALOG}.{name}")
+        return self._session.read.format("iceberg").option("versionAsOf", str(snapshot_id)).load(f"{CATALOG}.{name}")
 
     def merge(self, rows: DataFrame, into: Merge) -> None:
         self._activate()
