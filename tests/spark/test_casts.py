@@ -64,7 +64,7 @@ def column_type(text: str) -> object:
 def assert_casts(embedded: Embedded, texts: list[str]) -> None:
     spark = embedded.spark()
     rows = spark.createDataFrame([(text,) for text in texts], "text string")
-    columns = [cast(F.col("text"), column_type(name)).alias(f"c{at}") for at, name in enumerate(TYPES)]
+    columns = [F.expr(cast("text", column_type(name))).alias(f"c{at}") for at, name in enumerate(TYPES)]
     for row in rows.select("text", *columns).collect():
         for at, name in enumerate(TYPES):
             expected = model.cast(row["text"], name)
@@ -113,4 +113,4 @@ def test_a_column_can_name_another_format(
     schema = Schema.model_validate({"table_name": "t", "envelope_columns": [], "payload_columns": [column]})
     chosen = schema.payload_columns[0]
     rows = embedded.spark().createDataFrame([(text,)], "text string")
-    assert rows.select(cast(F.col("text"), chosen.type, chosen.format).cast("string")).first()[0] == expected
+    assert rows.select(F.expr(cast("text", chosen.type, chosen.format)).cast("string")).first()[0] == expected

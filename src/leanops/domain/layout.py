@@ -19,7 +19,9 @@ from leanops.domain.paths import Segments, segments_of
 Columns = list[list[str | None]]
 _NO_FIELD = re.compile(r'["\\\x00-\x1f]')
 _NUMBER_STARTS = frozenset("-0123456789")
-_STARTS = {NUMBER: _NUMBER_STARTS, BOOLEAN: frozenset("tf"), ARRAY: frozenset("[")}
+_STARTS = {NUMBER: _NUMBER_STARTS, ARRAY: frozenset("[")}
+_BOOLEANS = {None: None, True: "true", False: "false"}
+_TYPES = {STRING: str | None, BOOLEAN: bool | None, NUMBER: msgspec.Raw, ARRAY: msgspec.Raw, NULL: None}
 
 
 class Layout:
@@ -82,6 +84,8 @@ class Layout:
         kind = self.kinds[index]
         if kind == STRING:
             return list(values)
+        if kind == BOOLEAN:
+            return [_BOOLEANS[value] for value in values]
         texts = [None if value is None else str(value, "utf-8") for value in values]
         unexpected = {text[0] for text in texts if text is not None} - _STARTS[kind]
         if not unexpected:
@@ -137,11 +141,10 @@ def _struct(tree: _Tree, above: Segments, getter: str, places: dict[Segments, st
         if isinstance(child, dict):
             inner = _struct(child, (*above, name), f"{getter}{field}.", places)
             fields.append((field, inner, msgspec.field(default_factory=inner)))
-        elif child == NULL:
-            fields.append((field, None, None))
         else:
-            places[(*above, name)] = f"{getter}{field}"
-            fields.append((field, str | None if child == STRING else msgspec.Raw, None))
+            fields.append((field, _TYPES[child], None))
+            if child != NULL:
+                places[(*above, name)] = f"{getter}{field}"
     return msgspec.defstruct("Members", fields, rename=names, forbid_unknown_fields=True, gc=False)
 
 

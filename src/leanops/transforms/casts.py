@@ -1,13 +1,11 @@
-"""Strict, lossless casts of text; the same result on every Spark line.
+"""Strict, lossless casts of text as SQL expressions; the same result on every Spark line.
 
-Each cast gives a typed column that is NULL where the text does not hold such a value: nothing is rounded,
-truncated or guessed. Needs `spark.sql.ansi.enabled=false` and a session in UTC.
+Each takes the SQL of a text and gives a typed value that is NULL where the text does not hold one: nothing is
+rounded, truncated or guessed. Needs `spark.sql.ansi.enabled=false` and a session in UTC.
 """
 
-from pyspark.sql import Column
-from pyspark.sql import functions as F
-
 from leanops.domain.schema import ColumnType, DateFormat, TypeName
+from leanops.transforms.sql import literal
 
 # Texts end at \z: in Java `$` would let a line break follow.
 # Exponents stay within three digits: beyond them a number is no value of any of our types, and Java would
@@ -23,6 +21,9 @@ _ZONE = r"(?:Z|[+-](?:(?:0[0-9]|1[0-7])(?::?[0-5][0-9])?|18(?::?00)?))?"
 _OFF_CALENDAR = r"(?!(?:0001-01-01|9999-12-31).{6,}[+-](?!00(?::?00)?\z)[0-9:]+\z)"
 _TIMESTAMP = rf"^{_OFF_CALENDAR}{_DATE}[T ]{_MINUTE}{_SECOND}{_ZONE}\z"
 _TO_THE_MINUTE = rf"^{_OFF_CALENDAR}{_DATE}[T ]{_MINUTE}{_ZONE}\z"
+_ISO_DATE = rf"^{_DATE}\z"
+_LONG = r"^-?[0-9]{1,18}\z"
+_EPOCH = r"^-?(?:[0-9]{1,12}|1[0-9]{12})\z"
 _DATE_PATTERNS = {
     DateFormat.DAY_MONTH_YEAR: (r"^[0-9]{2}/[0-9]{2}/[0-9]{4}\z", "dd/MM/yyyy"),
     DateFormat.MONTH_DAY_YEAR: (r"^[0-9]{2}/[0-9]{2}/[0-9]{4}\z", "MM/dd/yyyy"),
@@ -31,19 +32,19 @@ _DATE_PATTERNS = {
 }
 
 
-def cast(text: Column, to: ColumnType, form: DateFormat = DateFormat.ISO) -> Column:
+def cast(text: str, to: ColumnType, form: DateFormat = DateFormat.ISO) -> str:
     """The value of `text` as `to`, or NULL where it has none."""
     match to.name:
         case TypeName.STRING:
             return text
         case TypeName.INT | TypeName.BIGINT:
-            return _integer(text, to.name.value.lower())
+            return _integer(text, to.name.value)
         case TypeName.DECIMAL:
             return decimal(text, to.precision, to.scale)
         case TypeName.DOUBLE:
             return _double(text)
         case TypeName.BOOLEAN:
-            return F.when(F.lower(text) == "true", F.lit(True)).when(F.lower(text) == "false", F.lit(False))
+            return f"CASE lower({text}) WHEN 'true' THEN true WHEN 'false' THEN false END"
         case TypeName.DATE:
             return _date(text, form)
         case TypeName.TIMESTAMP:
@@ -52,57 +53,66 @@ def cast(text: Column, to: ColumnType, form: DateFormat = DateFormat.ISO) -> Col
             )
 
 
-def timestamp(text: Column) -> Column:
+def timestamp(text: str) -> str:
     """An ISO 8601 date and time, UTC where no zone is given."""
     # Spark takes a zone only after seconds.
-    with_seconds = F.concat(text.substr(1, 16), F.lit(":00"), text.substr(17, 10))
-    return F.when(text.rlike(_TIMESTAMP), text.cast("timestamp")).when(
-        text.rlike(_TO_THE_MINUTE), with_seconds.cast("timestamp")
+    with_seconds = f"concat(substr({text}, 1, 16), ':00', substr({text}, 17, 10))"
+    return (
+        f"CASE WHEN {_is(text, _TIMESTAMP)} THEN CAST({text} AS TIMESTAMP)"
+        f" WHEN {_is(text, _TO_THE_MINUTE)} THEN CAST({with_seconds} AS TIMESTAMP) END"
     )
 
 
-def decimal(text: Column, precision: int, scale: int) -> Column:
+def decimal(text: str, precision: int, scale: int) -> str:
     """A number that fits DECIMAL(precision, scale) without rounding."""
     fraction = rf"(?:\.[0-9]{{1,{scale}}})?" if scale else ""
     whole = precision - scale
-    plainly_fits = text.rlike(rf"^[+-]?[0-9]{{1,{whole}}}{fraction}\z") if whole else F.lit(False)
-    to = f"decimal({precision},{scale})"
-    value = text.cast(to)
-    fits = text.rlike(_NUMBER) & _fits_scale(text, scale)
-    return F.when(plainly_fits, value).when(text.rlike(_ZERO), F.lit(0).cast(to)).when(fits, value)
+    plainly_fits = _is(text, rf"^[+-]?[0-9]{{1,{whole}}}{fraction}\z") if whole else "false"
+    to = f"DECIMAL({precision},{scale})"
+    return (
+        f"CASE WHEN {plainly_fits} THEN CAST({text} AS {to})"
+        f" WHEN {_is(text, _ZERO)} THEN CAST(0 AS {to})"
+        f" WHEN {_is(text, _NUMBER)} AND {_decimals(text)} <= {scale} THEN CAST({text} AS {to}) END"
+    )
 
 
-def _fits_scale(text: Column, scale: int) -> Column:
-    """Whether the number, written out without an exponent, has at most `scale` decimals."""
-    fraction = F.regexp_extract(text, _NUMBER, 2)
-    exponent = F.regexp_extract(text, _NUMBER, 3)
-    digits = F.concat(F.regexp_extract(text, _NUMBER, 1), fraction)
-    trailing_zeros = F.length(digits) - F.length(F.regexp_replace(digits, "0+$", ""))
-    shift = F.when(exponent == "", F.lit(0)).otherwise(exponent.cast("int"))
-    return F.length(fraction) - shift - trailing_zeros <= scale
+def _decimals(text: str) -> str:
+    """How many decimals the number needs when it is written out without an exponent."""
+    whole, fraction, exponent = (f"regexp_extract({text}, {literal(_NUMBER)}, {group})" for group in (1, 2, 3))
+    digits = f"concat({whole}, {fraction})"
+    trailing_zeros = f"(length({digits}) - length(regexp_replace({digits}, '0+$', '')))"
+    shift = f"CASE WHEN {exponent} = '' THEN 0 ELSE CAST({exponent} AS INT) END"
+    return f"length({fraction}) - {shift} - {trailing_zeros}"
 
 
-def _integer(text: Column, to: str) -> Column:
-    plain = text.rlike(r"^-?[0-9]{1,18}\z")
-    whole = F.when(plain, text.cast("bigint").cast("decimal(38,0)")).otherwise(decimal(text, 38, 0))
+def _integer(text: str, to: str) -> str:
+    whole = (
+        f"CASE WHEN {_is(text, _LONG)} THEN CAST(CAST({text} AS BIGINT) AS DECIMAL(38,0))"
+        f" ELSE {decimal(text, 38, 0)} END"
+    )
     # A cast that overflows wraps around without a word, so the way back must arrive where it started.
-    value = whole.cast(to)
-    return F.when(value.cast("decimal(38,0)") == whole, value)
+    value = f"CAST({whole} AS {to})"
+    return f"CASE WHEN CAST({value} AS DECIMAL(38,0)) = {whole} THEN {value} END"
 
 
-def _double(text: Column) -> Column:
-    value = text.cast("double")
-    is_real = (value != 0) & (F.abs(value) < F.lit(float("inf")))
-    return F.when(text.rlike(_ZERO), F.lit(0.0)).when(text.rlike(_NUMBER) & is_real, value)
+def _double(text: str) -> str:
+    value = f"CAST({text} AS DOUBLE)"
+    is_real = f"{value} != 0 AND abs({value}) < double('Infinity')"
+    return f"CASE WHEN {_is(text, _ZERO)} THEN 0.0D WHEN {_is(text, _NUMBER)} AND {is_real} THEN {value} END"
 
 
-def _date(text: Column, form: DateFormat) -> Column:
+def _date(text: str, form: DateFormat) -> str:
     if form == DateFormat.ISO:
-        return F.when(text.rlike(rf"^{_DATE}\z"), text.cast("date"))
+        return f"CASE WHEN {_is(text, _ISO_DATE)} THEN CAST({text} AS DATE) END"
     grammar, pattern = _DATE_PATTERNS[form]
-    return F.when(text.rlike(grammar), F.to_date(text, pattern))
+    return f"CASE WHEN {_is(text, grammar)} THEN to_date({text}, {literal(pattern)}) END"
 
 
-def _epoch(text: Column, form: DateFormat) -> Column:
+def _epoch(text: str, form: DateFormat) -> str:
     units = 1_000_000 if form == DateFormat.EPOCH_SECONDS else 1_000
-    return F.timestamp_micros(F.when(text.rlike(r"^-?(?:[0-9]{1,12}|1[0-9]{12})\z"), text.cast("bigint")) * units)
+    number = f"CASE WHEN {_is(text, _EPOCH)} THEN CAST({text} AS BIGINT) END"
+    return f"timestamp_micros({number} * {units})"
+
+
+def _is(text: str, grammar: str) -> str:
+    return f"{text} RLIKE {literal(grammar)}"

@@ -10,12 +10,13 @@ from pyspark.sql import functions as F
 from leanops.domain.failures import Rule
 from leanops.domain.schema import PayloadColumn, Schema, TypeName
 from leanops.transforms.casts import cast
-from leanops.transforms.mask import HIDDEN, masked, sealed
+from leanops.transforms.mask import HIDDEN, masked, sealed, with_key
+from leanops.transforms.sql import literal, quoted
 
 INSERTED, UPDATED, UNCHANGED, ERROR = "inserted", "updated", "unchanged", "error"
 VERSION = ("last_updated_ts", "publish_time", "message_id")
-_FAILURES = "array<struct<rule:string,column:string,path:string,message:string,value:string>>"
 _LONGEST_VALUE = 256
+_NOT_BLANK = r"\S"
 _SYSTEM = (
     "idempotency_key",
     "message_id",
@@ -35,90 +36,94 @@ class Source:
     column: PayloadColumn
     standardized_name: str | None
 
-    def text(self) -> Column:
+    def text(self) -> str:
         """The column's text, from its Standardized column or else from `_rescued`; its default where both are NULL."""
-        found = [F.col(f"`{self.standardized_name}`")] if self.standardized_name else []
+        found = [quoted(self.standardized_name)] if self.standardized_name else []
         if self.column.path:
-            rescued = F.from_json("_rescued", "map<string,string>").getItem(self.column.path)
-            found.append(F.when(F.col("_rescued").isNotNull(), rescued))
+            rescued = f"from_json(_rescued, 'map<string,string>')[{literal(self.column.path)}]"
+            found.append(f"CASE WHEN _rescued IS NOT NULL THEN {rescued} END")
         if self.column.default is not None:
-            found.append(F.lit(self.column.default))
-        return F.coalesce(*found)
+            found.append(literal(self.column.default))
+        return f"coalesce({', '.join(found)})"
 
 
 def judged(rows: DataFrame, sources: Sequence[Source]) -> DataFrame:
     """Rows with a typed column `v_{name}` each and `failures`, NULL where the row is good."""
-    texts = rows.select(*_SYSTEM, "record_key", *(s.text().alias(f"t_{s.column.name}") for s in sources))
-    typed = texts.select("*", *(_typed(source.column).alias(f"v_{source.column.name}") for source in sources))
-    failures = [_missing_key(), *(failure for source in sources for failure in _failures(source.column))]
-    is_bad = F.lit(False)
-    for condition, _ in failures:
-        is_bad = is_bad | condition
-    listed = F.filter(
-        F.array(*(F.when(condition, described) for condition, described in failures)), lambda f: f.isNotNull()
+    columns = [source.column for source in sources]
+    texts = [f"{source.text()} AS {_text(source.column)}" for source in sources]
+    values = [f"{cast(_text(column), column.type, column.format)} AS {_value(column)}" for column in columns]
+    failures = [_missing_key(), *(failure for column in columns for failure in _failures(column))]
+    is_bad = " OR ".join(f"({condition})" for condition, _ in failures)
+    listed = ", ".join(f"CASE WHEN {condition} THEN {described} END" for condition, described in failures)
+    return (
+        rows.selectExpr(*_SYSTEM, "record_key", *texts)
+        .selectExpr("*", *values)
+        .selectExpr("*", f"CASE WHEN {is_bad} THEN filter(array({listed}), f -> f IS NOT NULL) END AS failures")
     )
-    return typed.withColumn("failures", F.when(is_bad, listed).cast(_FAILURES))
 
 
-def _typed(column: PayloadColumn) -> Column:
-    return cast(F.col(f"t_{column.name}"), column.type, column.format)
+def _text(column: PayloadColumn) -> str:
+    return quoted(f"t_{column.name}")
 
 
-def _missing_key() -> tuple[Column, Column]:
-    return F.col("idempotency_key").isNull(), _failure(Rule.CDE_MISSING, "idempotency_key", None, "no usable key", None)
+def _value(column: PayloadColumn) -> str:
+    return quoted(f"v_{column.name}")
 
 
-def _failures(column: PayloadColumn) -> list[tuple[Column, Column]]:
+def _missing_key() -> tuple[str, str]:
+    return "idempotency_key IS NULL", _failure(Rule.CDE_MISSING, "idempotency_key", None, "no usable key", None)
+
+
+def _failures(column: PayloadColumn) -> list[tuple[str, str]]:
     """(condition, failure) for everything that can be wrong with a column; conditions are never NULL."""
-    text, value = F.col(f"t_{column.name}"), F.col(f"v_{column.name}")
-    is_missing = text.isNull() | ~text.rlike(r"\S") if column.cde else F.lit(False)
-    shown = F.lit(HIDDEN) if column.pii else F.substring(text, 1, _LONGEST_VALUE)
+    text, value = _text(column), _value(column)
+    is_missing = f"({text} IS NULL OR NOT {text} RLIKE {literal(_NOT_BLANK)})" if column.cde else "false"
+    shown = literal(HIDDEN) if column.pii else f"substring({text}, 1, {_LONGEST_VALUE})"
 
-    def failure(rule: Rule, message: str) -> Column:
+    def failure(rule: Rule, message: str) -> str:
         return _failure(rule, column.name, column.path, message, shown)
 
     found = [(is_missing, failure(Rule.CDE_MISSING, "critical, and NULL or blank"))] if column.cde else []
     if column.type.name != TypeName.STRING:
-        found.append(
-            (text.isNotNull() & value.isNull() & ~is_missing, failure(Rule.CAST_FAILED, f"is no {column.type}"))
-        )
-    for rule, condition, message in _broken_rules(column, text, value):
-        found.append((F.coalesce(condition, F.lit(False)) & value.isNotNull() & ~is_missing, failure(rule, message)))
+        is_no_value = f"{text} IS NOT NULL AND {value} IS NULL AND NOT {is_missing}"
+        found.append((is_no_value, failure(Rule.CAST_FAILED, f"is no {column.type}")))
+    for rule, condition, message in _broken_rules(column):
+        is_broken = f"coalesce({condition}, false) AND {value} IS NOT NULL AND NOT {is_missing}"
+        found.append((is_broken, failure(rule, message)))
     return found
 
 
-def _broken_rules(column: PayloadColumn, text: Column, value: Column) -> list[tuple[Rule, Column, str]]:
-    rules = column.rules
+def _broken_rules(column: PayloadColumn) -> list[tuple[Rule, str, str]]:
+    rules, text, value = column.rules, _text(column), _value(column)
 
-    def typed(literal: str) -> Column:
+    def typed(limit: str) -> str:
         # A limit may be finer than the column: 0.5 is a limit for an INT.
-        return F.lit(Decimal(literal)) if column.is_exact else cast(F.lit(literal), column.type)
+        return f"{Decimal(limit):f}BD" if column.is_exact else cast(literal(limit), column.type)
 
     broken = []
     if rules.min is not None:
-        broken.append((Rule.RULE_MIN, value < typed(rules.min), f"is less than {rules.min}"))
+        broken.append((Rule.RULE_MIN, f"{value} < {typed(rules.min)}", f"is less than {rules.min}"))
     if rules.max is not None:
-        broken.append((Rule.RULE_MAX, value > typed(rules.max), f"is more than {rules.max}"))
+        broken.append((Rule.RULE_MAX, f"{value} > {typed(rules.max)}", f"is more than {rules.max}"))
     if rules.allowed is not None:
-        broken.append(
-            (Rule.RULE_ALLOWED, ~value.isin([typed(one) for one in rules.allowed]), "is not an allowed value")
-        )
+        allowed = ", ".join(typed(one) for one in rules.allowed)
+        broken.append((Rule.RULE_ALLOWED, f"{value} NOT IN ({allowed})", "is not an allowed value"))
     if rules.pattern is not None:
-        broken.append((Rule.RULE_PATTERN, ~text.rlike(rf"\A(?:{rules.pattern})\z"), "does not match the pattern"))
+        pattern = literal(rf"\A(?:{rules.pattern})\z")
+        broken.append((Rule.RULE_PATTERN, f"NOT {text} RLIKE {pattern}", "does not match the pattern"))
     if rules.min_length is not None:
-        broken.append((Rule.RULE_LENGTH, F.length(text) < rules.min_length, f"is shorter than {rules.min_length}"))
+        is_short = f"length({text}) < {rules.min_length}"
+        broken.append((Rule.RULE_LENGTH, is_short, f"is shorter than {rules.min_length}"))
     if rules.max_length is not None:
-        broken.append((Rule.RULE_LENGTH, F.length(text) > rules.max_length, f"is longer than {rules.max_length}"))
+        is_long = f"length({text}) > {rules.max_length}"
+        broken.append((Rule.RULE_LENGTH, is_long, f"is longer than {rules.max_length}"))
     return broken
 
 
-def _failure(rule: Rule, column: str, path: str | None, message: str, value: Column | None) -> Column:
-    return F.struct(
-        F.lit(rule.value).alias("rule"),
-        F.lit(column).alias("column"),
-        F.lit(path).cast("string").alias("path"),
-        F.lit(message).alias("message"),
-        (F.lit(None) if value is None else value).cast("string").alias("value"),
+def _failure(rule: Rule, column: str, path: str | None, message: str, value: str | None) -> str:
+    return (
+        f"named_struct('rule', {literal(rule.value)}, 'column', {literal(column)}, 'path', {literal(path)},"
+        f" 'message', {literal(message)}, 'value', {value or literal(None)})"
     )
 
 
@@ -160,22 +165,21 @@ def _months(period: str) -> Column:
 
 
 def table_rows(rows: DataFrame, schema: Schema, *, batch_seq: int, batch_id: str, secret: bytes | None) -> DataFrame:
-    """Good rows in the table's own columns, PII masked."""
-    return rows.select(
+    """Good rows in the table's own columns, PII masked; `secret` is the key of the columns that are sealed."""
+    return (with_key(rows, secret) if secret else rows).select(
         *_SYSTEM,
         F.lit(schema.version).cast("int").alias("_schema_version"),
         F.lit(batch_seq).cast("bigint").alias("_batch_seq"),
         F.lit(batch_id).alias("_batch_id"),
-        *(_protected(column, secret).alias(column.name) for column in schema.payload_columns),
+        *(_protected(column).alias(column.name) for column in schema.payload_columns),
     )
 
 
-def _protected(column: PayloadColumn, secret: bytes | None) -> Column:
+def _protected(column: PayloadColumn) -> Column:
     value = F.col(f"v_{column.name}")
     match column.pii:
         case "hmac":
-            assert secret is not None, "checked when the schema was deployed"
-            return sealed(value, secret)
+            return sealed(value)
         case "mask":
             return masked(value)
         case "drop":

@@ -130,16 +130,26 @@ class _Batch:
             pa.array(self._first_text((self.plan.version_path,) if self.plan.version_path else ()), text),
             *self._failures(),
             *(pa.array(column, text) for column in self.columns),
-            pa.array([self.extra.get(position) for position in range(self.size)], pa.map_(text, text)),
+            self._extra(),
             pa.array([json.dumps(self._kinds()), *([None] * (self.size - 1))], text),
         ]
         names = [field.name for field in _result_type(self.plan).fields]
         return pa.RecordBatch.from_arrays(arrays, names=names)
 
+    def _extra(self) -> "pa.Array":
+        import pyarrow as pa
+
+        cells = pa.map_(pa.string(), pa.string())
+        if not self.extra:
+            return pa.nulls(self.size, cells)
+        return pa.array([self.extra.get(position) for position in range(self.size)], cells)
+
     def _failures(self) -> "list[pa.Array]":
         """Columns rule, problem and position."""
         import pyarrow as pa
 
+        if not self.failures:
+            return [pa.nulls(self.size, kind) for kind in (pa.string(), pa.string(), pa.int64())]
         found = [self.failures.get(position) for position in range(self.size)]
         return [
             pa.array([failure and failure.rule.value for failure in found], pa.string()),
@@ -167,7 +177,8 @@ class _Batch:
     def _keys(self) -> list[str | None]:
         """The payload's key where it is usable, else the envelope's."""
         path = self.plan.key_path
-        in_payload = [_usable(text) for text in self._column(path)]
+        texts = self._column(path)
+        in_payload = list(texts) if _are_surely_usable(texts) else [_usable(text) for text in texts]
         if self.plan.expected.get(path) == ARRAY:
             in_payload = [None] * self.size
         for position, row in self.odd_cells.items():
@@ -193,6 +204,11 @@ class _Batch:
         # A member that is always null belongs to the shape too: remembered, it no longer costs the long way.
         only_null = {path: {NULL} for path in self.nulls if path not in found and path not in self.plan.expected}
         return {path: sorted(kinds) for path, kinds in {**found, **only_null}.items()}
+
+
+def _are_surely_usable(texts: Sequence[str | None]) -> bool:
+    """Whether a glance shows that every text can be a key."""
+    return None not in texts and max(map(len, texts)) * 4 <= _LONGEST_KEY and all(map(str.strip, texts))  # type: ignore[arg-type]
 
 
 def _usable(text: str | None) -> str | None:

@@ -14,8 +14,10 @@ from pyspark.sql import functions as F
 from leanops.adapters.iceberg.session import CATALOG
 from leanops.domain.errors import CommitRefusedError, CommitUnknownError
 from leanops.ports.tables import Merge
+from leanops.transforms.sql import literal, quoted
 
 SMALL_BATCH = 20_000
+ROWS_PER_PARTITION = 50_000
 _UNKNOWN = "CommitStateUnknownException"
 _REFUSED = ("ValidationException", "CommitFailedException")
 _callback_server = threading.Lock()
@@ -73,9 +75,10 @@ class SparkLake:
         """A small batch is quickest in one partition, with a plan that does not change and little to compile."""
         is_small = rows <= SMALL_BATCH
         cores = self._session.sparkContext.defaultParallelism
+        partitions = 1 if is_small else min(max(cores, rows // ROWS_PER_PARTITION), cores * 16)
         self._session.conf.set("spark.sql.adaptive.enabled", str(not is_small).lower())
         self._session.conf.set("spark.sql.codegen.wholeStage", str(not is_small).lower())
-        self._session.conf.set("spark.sql.shuffle.partitions", "1" if is_small else str(cores * 2))
+        self._session.conf.set("spark.sql.shuffle.partitions", str(partitions))
 
     def _with_summary(self, summary: Mapping[str, str], statement: Callable[[], Any]) -> None:
         """Run a statement so that its commit carries our keys; plain session settings do not reach MERGE on 3.5."""
@@ -145,28 +148,17 @@ def _merge_statement(view: str, into: Merge) -> str:
     Iceberg's own conflict check, because such rows arrived meanwhile; one that stalls before planning finds them
     and leaves them alone.
     """
-    key = _quoted(into.key)
+    key = quoted(into.key)
     if into.found_periods is not None:
         found = _is_in("t.`period_reference`", into.found_periods)
     else:
         found = _is_in(f"t.{key}", into.found_keys)
     return (
-        f"MERGE INTO {CATALOG}.{'.'.join(_quoted(part) for part in into.table.split('.'))} t USING {view} s "
+        f"MERGE INTO {CATALOG}.{'.'.join(quoted(part) for part in into.table.split('.'))} t USING {view} s "
         f"ON t.{key} = s.{key} AND ({found} OR t.`_batch_seq` >= {into.batch_seq:d}) "
         f"WHEN MATCHED AND t.`_batch_seq` < {into.batch_seq:d} THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
     )
 
 
 def _is_in(column: str, values: Sequence[str]) -> str:
-    return f"{column} IN ({', '.join(_literal(value) for value in values)})" if values else "false"
-
-
-def _quoted(name: str) -> str:
-    return f"`{name.replace('`', '``')}`"
-
-
-def _literal(text: str) -> str:
-    """A SQL string in which every character but letters and digits is escaped by its code."""
-    units = text.encode("utf-16-be")
-    codes = (int.from_bytes(units[at : at + 2]) for at in range(0, len(units), 2))
-    return "'" + "".join(chr(code) if code < 128 and chr(code).isalnum() else f"\\u{code:04x}" for code in codes) + "'"
+    return f"{column} IN ({', '.join(literal(value) for value in values)})" if values else "false"

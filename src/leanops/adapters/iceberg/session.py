@@ -15,6 +15,7 @@ ICEBERG = "1.12.0"
 _RUNTIMES = {"3.5": "iceberg-spark-runtime-3.5_2.12", "4.1": "iceberg-spark-runtime-4.1_2.13"}
 _LOGGING = Path(__file__).with_name("log4j2.properties")
 _DRIVERS = {"sqlite": "org.xerial:sqlite-jdbc:3.50.3.0", "postgresql": "org.postgresql:postgresql:42.7.8"}
+_LOCAL_FILES = "com.globalmentor:hadoop-bare-naked-local-fs:0.1.0"
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,8 @@ def start_session(options: SparkOptions) -> Any:
     builder = SparkSession.builder.master(options.master).appName("leanops")
     for key, value in {**_settings(options), **options.extra}.items():
         builder = builder.config(key, value)
-    session = builder.config("spark.jars", ",".join(str(jar) for jar in jars)).getOrCreate()
+    # On the class path from the start: Spark touches files before it adds its own jars.
+    session = builder.config("spark.driver.extraClassPath", os.pathsep.join(map(str, jars))).getOrCreate()
     session.sparkContext.setLogLevel(_log_level())
     return session
 
@@ -62,7 +64,7 @@ def coordinates(engine: str) -> list[str]:
     from pyspark import __version__ as spark
 
     line = ".".join(spark.split(".")[:2])
-    return [f"org.apache.iceberg:{_RUNTIMES[line]}:{ICEBERG}", _DRIVERS[engine]]
+    return [f"org.apache.iceberg:{_RUNTIMES[line]}:{ICEBERG}", _DRIVERS[engine], _LOCAL_FILES]
 
 
 def _settings(options: SparkOptions) -> dict[str, str]:
@@ -73,6 +75,8 @@ def _settings(options: SparkOptions) -> dict[str, str]:
         # Every session must see every commit: a cached table makes MERGE fail its own validation.
         f"{catalog}.cache-enabled": "false",
         **{f"{catalog}.{key}": value for key, value in options.catalog.items()},
+        # Hadoop's own starts a `chmod` process for every file it writes.
+        "spark.hadoop.fs.file.impl": "com.globalmentor.apache.hadoop.fs.BareLocalFileSystem",
         "spark.driver.memory": options.driver_memory,
         "spark.driver.extraJavaOptions": _java_options(options),
         "spark.driver.host": "127.0.0.1",
@@ -88,6 +92,10 @@ def _settings(options: SparkOptions) -> dict[str, str]:
         "spark.sql.execution.arrow.maxRecordsPerBatch": "4000",
         "spark.sql.inMemoryColumnarStorage.compressed": "false",
         "spark.sql.shuffle.partitions": "4",
+        # A cycle of one topic makes about 100 classes, which is all Spark would keep: the next one would start anew.
+        "spark.sql.codegen.cache.maxEntries": "2000",
+        # Finding a batch's rows in a table: hashing the batch is cheaper than sorting the table.
+        "spark.sql.adaptive.maxShuffledHashJoinLocalMapThreshold": "64m",
     }
     if options.scratch:
         settings["spark.local.dir"] = str(options.scratch)
