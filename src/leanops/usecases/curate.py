@@ -1,6 +1,7 @@
 """Standardized → Curated for one topic: prepare and count, then commit exactly once."""
 
 from dataclasses import replace
+from typing import Any
 
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame
@@ -15,7 +16,6 @@ from leanops.domain.snapshots import (
     Watermark,
     is_ancestor,
     valid_watermark,
-    watermark_from,
     watermark_of,
 )
 from leanops.domain.tables import CURATED as CURATED_TABLE
@@ -25,8 +25,9 @@ from leanops.transforms import curate as rows
 from leanops.transforms import quarantine
 from leanops.usecases.batches import begin, open_batch, set_checkpoint
 from leanops.usecases.leases import Lease
+from leanops.usecases.lookup import stored_rows
 from leanops.usecases.platform import Platform, secret_key
-from leanops.usecases.prepared import BROADCAST_KEYS, Prepared
+from leanops.usecases.prepared import Prepared
 
 
 def prepare(
@@ -120,10 +121,11 @@ class _Work:
         changed = self._changed()
         sources = rows.sources_of(self.schema, self.source.paths, self.source.columns)
         judged = rows.judged(changed, sources)
-        verdicts = rows.verdicts(judged, self._current(changed), self.schema.policies.lookback_months)
+        read, bounds = self._measured(changed)
+        verdicts = rows.verdicts(judged, self._current(changed, bounds), self.schema.policies.lookback_months)
         verdicts = verdicts.persist(StorageLevel.MEMORY_AND_DISK)
         try:
-            return self._balanced(verdicts, self._rows_to_read(changed), accept_errors=accept_errors)
+            return self._balanced(verdicts, read, accept_errors=accept_errors)
         except Exception:
             verdicts.unpersist()
             raise
@@ -165,28 +167,21 @@ class _Work:
         seq = F.col("_batch_seq")
         return table.where((seq > F.lit(self.batch.source_from)) & (seq <= F.lit(self.batch.source_to)))
 
-    def _rows_to_read(self, changed: DataFrame) -> int:
-        """How many rows there are, measured apart from what becomes of them.
+    def _measured(self, changed: DataFrame) -> tuple[int, tuple[str | None, str | None]]:
+        """How many rows there are, apart from what becomes of them, and their least and greatest key."""
+        found: Any = changed.agg(
+            F.count(F.lit(1)).alias("rows"),
+            F.min("idempotency_key").alias("least"),
+            F.max("idempotency_key").alias("greatest"),
+        ).first()
+        return found["rows"], (found["least"], found["greatest"])
 
-        For one batch of Standardized its own snapshot says it; of several, one may have replaced rows of another.
-        """
-        marks = [mark for snapshot in self.source.ancestors() if (mark := watermark_from(snapshot))]
-        start, end = self.batch.source_from or 0, self.batch.source_to
-        between = {mark.batch_seq: mark for mark in marks if start < mark.batch_seq <= end}
-        is_known = any(mark.batch_seq <= start for mark in marks) or start == 0
-        if is_known and len(between) == 1 and between[end].snapshot_id == self.batch.source_snapshot:
-            return self.source.snapshots[self.batch.source_snapshot].added_records
-        return changed.select("record_key").count()
-
-    def _current(self, changed: DataFrame) -> DataFrame | None:
-        """The stored rows of the batch's keys: one key-only read of the whole table."""
+    def _current(self, changed: DataFrame, bounds: tuple[str | None, str | None]) -> DataFrame | None:
+        """The stored rows of the batch's keys."""
         if self.target.head is None:
             return None
-        stored = self.lake.at(self.target.name, self.target.head)
-        keys = changed.select("idempotency_key")
-        few = F.broadcast(keys) if self.batch.rows <= BROADCAST_KEYS else keys
-        wanted = ("idempotency_key", "period_reference", *rows.VERSION)
-        return stored.select(*wanted).join(few, "idempotency_key", "left_semi")
+        keys, wanted = changed.select("idempotency_key"), ("period_reference", *rows.VERSION)
+        return stored_rows(self.lake, self.target.name, self.target.head, self.batch, keys, bounds, wanted)
 
     def _tally(self, verdicts: DataFrame, read: int) -> tuple[CuratedCounts, Merge]:
         lacks_cde = F.exists("failures", lambda failure: failure["rule"] == "cde_missing")

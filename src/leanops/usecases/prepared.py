@@ -10,9 +10,6 @@ from leanops.domain.batches import Batch
 from leanops.domain.flatten import Kind
 from leanops.ports.tables import Merge
 
-BROADCAST_KEYS = 500_000
-"""Up to this many keys of a batch are sent to every task that reads the table for them."""
-
 
 @dataclass(frozen=True)
 class Prepared:

@@ -23,10 +23,12 @@ from leanops.transforms.flatten import FlattenPlan, cells, observed_kinds
 from leanops.usecases.batches import begin, open_batch, set_checkpoint
 from leanops.usecases.drift import Memory
 from leanops.usecases.leases import Lease
+from leanops.usecases.lookup import stored_rows
 from leanops.usecases.platform import Platform, secret_key
-from leanops.usecases.prepared import BROADCAST_KEYS, Prepared
+from leanops.usecases.prepared import Prepared
 
 SAMPLE = 500
+Bounds = tuple[str | None, str | None]
 
 
 def prepare(platform: Platform, lake: Lake, topic: str, schema: Schema | None, lease: Lease) -> Prepared | None:
@@ -132,11 +134,11 @@ class _Work:
 
     def _judged(self, read: DataFrame, positions: Mapping[str, str]) -> Prepared:
         """Every row of the batch with its verdict, counted and in balance."""
-        kinds, figures = self._figures(read)
+        kinds, figures, bounds = self._figures(read)
         columns = self._columns(real_paths(kinds))
         events = rows.with_refused(read.where("rule IS NULL"), columns.refused, positions)
         valid = events.where("refused IS NULL") if columns.refused else events
-        verdicts = self._persisted(rows.verdicts(valid, self._current(valid)))
+        verdicts = self._persisted(rows.verdicts(valid, self._current(valid, bounds)))
         tally, merge_on = self._tally(verdicts)
         if columns.refused:
             refused = events.where("refused IS NOT NULL").count()
@@ -193,17 +195,20 @@ class _Work:
             return None
         return secret_key(self.platform, self.batch.topic)
 
-    def _figures(self, read: DataFrame) -> tuple[dict[str, set[Kind]], dict[str, int]]:
-        """Paths with their kinds, and the counts that need no dedup, in one pass."""
+    def _figures(self, read: DataFrame) -> tuple[dict[str, set[Kind]], dict[str, int], Bounds]:
+        """Paths with their kinds, the counts that need no dedup, and the least and greatest key, in one pass."""
         is_event = F.col("rule").isNull()
         found: Any = read.agg(
             F.collect_list("observed").alias("observed"),
             F.count("rule").alias("parse_errors"),
             F.count_if(F.col("version_fallback") & is_event).alias("version_fallback"),
             F.count_if(F.col("idempotency_key").isNull() & is_event).alias("missing_keys"),
+            F.min("record_key").alias("least"),
+            F.max("record_key").alias("greatest"),
         ).first()
         names = ("parse_errors", "version_fallback", "missing_keys")
-        return observed_kinds(found["observed"]), {name: int(found[name]) for name in names}
+        counts = {name: int(found[name]) for name in names}
+        return observed_kinds(found["observed"]), counts, (found["least"], found["greatest"])
 
     def _columns(self, kinds: Mapping[str, set[Kind]]) -> ColumnPlan:
         """Where each path goes; new columns are added to the table here, in one commit."""
@@ -218,15 +223,12 @@ class _Work:
             self.platform.step("after alter")
         return plan
 
-    def _current(self, events: DataFrame) -> DataFrame | None:
-        """The stored rows of the batch's keys: one key-only read of the whole table."""
+    def _current(self, events: DataFrame, bounds: Bounds) -> DataFrame | None:
+        """The stored rows of the batch's keys."""
         if self.target.head is None or (self.mark and self.mark.totals.rows == 0):
             return None
-        stored = self.lake.at(self.target.name, self.target.head)
-        keys = events.select("record_key").distinct()
-        few = F.broadcast(keys) if self.batch.rows <= BROADCAST_KEYS else keys
-        wanted = ("record_key", "period_reference", "first_seen_ts", *rows.VERSION)
-        return stored.select(*wanted).join(few, "record_key", "left_semi")
+        keys, wanted = events.select("record_key"), ("period_reference", "first_seen_ts", *rows.VERSION)
+        return stored_rows(self.lake, self.target.name, self.target.head, self.batch, keys, bounds, wanted)
 
     def _tally(self, verdicts: DataFrame) -> tuple[dict[str, int], Merge]:
         """How many rows have each verdict, and where the rows to replace are."""
