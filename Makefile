@@ -17,10 +17,10 @@ PIP := bin/python -m pip --disable-pip-version-check --no-input
 SUITES := architecture unit contract spark crash e2e
 
 # CI explores more crashes; everything else it demands is decided by CI=true inside the tests.
-export LEANOPS_CRASH_SEEDS ?= $(if $(filter true,$(CI)),100,20)
+export CRASH_SEEDS ?= $(if $(filter true,$(CI)),100,20)
 
 # Spark 4.1 does not start on the bundled Java, so its tests borrow the system's.
-JDK17 := $(or $(LEANOPS_JDK17),$(patsubst %/bin/java,%,$(firstword $(wildcard /usr/lib/jvm/java-17-openjdk-*/bin/java))))
+JDK17 := $(or $(JDK17_HOME),$(patsubst %/bin/java,%,$(firstword $(wildcard /usr/lib/jvm/java-17-openjdk-*/bin/java))))
 
 # One version per package for every platform and Python, so that one lock serves all.
 UV_FLAGS := --quiet --upgrade --universal --fork-strategy fewest --python-version 3.11 --generate-hashes \
@@ -79,9 +79,9 @@ check: ## Everything CI runs: lint, test, then the second Spark line
 	@$(MAKE) --no-print-directory test
 	@$(MAKE) --no-print-directory test-spark41
 
-test-spark41: ## Run the Spark tests on PySpark 4.1 with a system JDK 17 (LEANOPS_JDK17 says where)
+test-spark41: ## Run the Spark tests on PySpark 4.1 with a system JDK 17 (JDK17_HOME says where)
 ifeq ($(JDK17),)
-	@echo "test-spark41: $(if $(filter true,$(CI)),FAILED,skipped): no JDK 17; install openjdk-17-jre-headless or set LEANOPS_JDK17" >&2
+	@echo "test-spark41: $(if $(filter true,$(CI)),FAILED,skipped): no JDK 17; install openjdk-17-jre-headless or set JDK17_HOME" >&2
 	@$(if $(filter true,$(CI)),false,true)
 else
 	@$(MAKE) --no-print-directory $(VENV41)/.installed

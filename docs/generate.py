@@ -58,7 +58,8 @@ def _written_by_hand(page: str) -> str:
 
 def _name(parameter: Any) -> str:
     if parameter.param_type_name == "argument":
-        return str(parameter.metavar).replace("|", "\\|")
+        named = str(parameter.metavar).replace("|", "\\|") + ("..." if parameter.nargs == -1 else "")
+        return named if parameter.required else f"[{named}]"
     takes = "" if parameter.is_flag else f" {parameter.metavar or parameter.name.upper()}"
     return ", ".join(parameter.opts) + takes
 

@@ -85,8 +85,4 @@ def _file_values(path: Path) -> dict[str, Any]:
 def _variables() -> list[tuple[str, str]]:
     prefix = "LEANOPS_"
     names = [name for name in os.environ if name.startswith(prefix) and name not in OUTSIDE]
-    return [
-        (name.removeprefix(prefix).lower(), "the environment")
-        for name in names
-        if not name.startswith("LEANOPS_CRASH_")
-    ]
+    return [(name.removeprefix(prefix).lower(), "the environment") for name in names]

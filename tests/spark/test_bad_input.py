@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 
 from leanops.domain.batches import ColumnLimits
+from leanops.domain.errors import CommitRefusedError
 from leanops.ports.state import BATCHES
+from leanops.ports.tables import Lake
 from tests.oracle.rows import RawRow
 from tests.world import World
 
@@ -121,14 +123,16 @@ def test_beyond_the_column_limits_values_are_rescued_and_schema_paths_still_have
 
 def test_a_schema_column_is_read_from_rescued_values_too(world: World) -> None:
     world.with_rules(column_limits=ColumnLimits(columns=1, new_columns=1))
-    world.add("orders", json.dumps({**SCHEMA, "payload_columns": SCHEMA["payload_columns"][:1]}))
+    world.with_rules(explore=True)
+    world.add("orders")
     world.publish("orders", [event("m1", '{"a":"1","b":"2"}', key="k1")])
-    world.cycle()
-    wider = [*SCHEMA["payload_columns"][:1], {"name": "b", "path": "$.b", "type": "STRING"}]
-    world.add("orders", json.dumps({**SCHEMA, "payload_columns": wider}))
+    assert world.cycle()["orders"].outcome == "standardized_only"
+    assert [json.loads(row["_rescued"]) for row in world.standardized("orders")] == [{"$.b": "2"}]
+    late = [{"name": name, "path": f"$.{name}", "type": "STRING"} for name in ("a", "b")]
+    world.add("orders", json.dumps({**SCHEMA, "payload_columns": late}))
     world.publish("orders", [event("m2", '{"a":"3","b":"4"}', key="k2")])
-    world.cycle()
-    assert {row["idempotency_key"]: row["b"] for row in world.curated("orders")} == {"k1": None, "k2": "4"}
+    assert world.cycle()["orders"].outcome == "done"
+    assert {row["idempotency_key"]: row["b"] for row in world.curated("orders")} == {"k1": "2", "k2": "4"}
 
 
 @pytest.mark.parametrize(("contract", "errors"), [("rescue", 0), ("quarantine", 1)])
@@ -197,5 +201,39 @@ def test_a_spike_of_missing_values_stops_the_batch_until_it_is_accepted(world: W
     result = world.cycle()["orders"]
     assert (result.outcome, len(world.curated("orders"))) == ("failed", 0)
     assert "--accept-errors" in str(result.reason)
-    accepted = world.cycle(accept_errors=True)["orders"]
+    world.with_rules(tries=1)
+    world.cycle()
+    world.publish("orders", [event("m9", '{"amount":1}', key="k9")])
+    held = world.cycle()["orders"]
+    assert (held.outcome, list(held.layers)) == ("prior_failed", ["standardized"])
+    assert "--accept-errors" in str(held.reason)
+    accepted = world.cycle(accept_errors=True, force=True)["orders"]
     assert accepted.layers["curated"].counts["errors"] == 4
+
+
+class RefusesErrorRows:
+    """A lake that cannot append to error tables."""
+
+    def __init__(self, lake: Lake) -> None:
+        self._lake = lake
+
+    def append_new(self, *_: object) -> None:
+        raise CommitRefusedError("no room")
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._lake, name)
+
+
+def test_error_rows_that_cannot_be_written_fail_their_topic_alone_and_are_written_by_the_next_cycle(
+    world: World,
+) -> None:
+    for topic in ("orders", "users"):
+        world.add(topic, json.dumps({**SCHEMA, "table_name": topic}))
+    world.publish("orders", [event("bad", "no json"), event("good", '{"amount":1}', key="k")])
+    platform = world.platform(lake=lambda: RefusesErrorRows(world.embedded.lake()))
+    results = world.cycle(platform)
+    assert (results["orders"].outcome, results["users"].outcome) == ("failed", "no_new_data")
+    assert (results["orders"].reason, world.standardized("orders")) == ("no room", [])
+    assert world.cycle()["orders"].outcome == "done"
+    assert [row["message_id"] for row in world.standardized("orders")] == ["good"]
+    assert [row["message_id"] for row in world.errors(world.databases.parse_errors, "orders")] == ["bad"]

@@ -50,6 +50,7 @@ def test_closing_twice_is_the_same_as_once(platform: Platform) -> None:
     begin(platform, batch("b1"), FIRST)
     close(platform, batch("b1"))
     close(platform, batch("b1"))
+    assert open_batch(platform, "orders", STANDARDIZED) is None
 
 
 def test_a_batch_is_not_closed_in_the_name_of_another(platform: Platform) -> None:

@@ -14,6 +14,7 @@ from leanops.domain.snapshots import valid_watermark
 from leanops.domain.tables import STANDARDIZED as STANDARDIZED_TABLE
 from leanops.ports.state import ATTEMPTS, CHECKPOINTS
 from leanops.ports.tables import Merge
+from leanops.usecases.batches import record_failure
 from leanops.usecases.commit import commit
 from leanops.usecases.leases import Lease, acquire
 from leanops.usecases.platform import Platform
@@ -29,6 +30,9 @@ class FakeLake:
     def __init__(self, platform: Platform, rows: int, answer: Callable[[], None] = lambda: None) -> None:
         self.platform, self.rows, self.answer = platform, rows, answer
         self.merges = 0
+
+    def fit(self, rows: int) -> None:
+        assert rows == 3
 
     def merge(self, _rows: Any, into: Merge) -> None:
         self.merges += 1
@@ -122,6 +126,10 @@ def test_a_table_that_gained_another_number_of_rows_parks_its_topic(
     assert stored.row["parked"] is True
     assert "leanops topics retry orders" in str(stored.row["reason"])
     assert checkpoint(platform) is None
+    record_failure(platform, "orders", STANDARDIZED, "as the cycle does with every failure")
+    again = platform.state.get(ATTEMPTS, (f"orders/{STANDARDIZED}",))
+    assert again is not None
+    assert again.row["parked"] is True
 
 
 def test_without_the_lease_nothing_is_committed(platform: Platform, lease: Lease, clock: Clock) -> None:

@@ -90,7 +90,7 @@ def test_publish_time_is_utc_whatever_its_zone(text: str, moment: datetime) -> N
     ],
 )
 def test_a_line_that_is_no_envelope_is_refused(line: str) -> None:
-    refusal(line)
+    assert refusal(line)
 
 
 @pytest.mark.parametrize("missing", list(LEAST))
@@ -131,7 +131,7 @@ def test_an_envelope_without_a_required_member_is_refused(missing: str) -> None:
     ],
 )
 def test_a_member_of_the_wrong_kind_is_refused(name: str, value: Any) -> None:
-    refusal(json.dumps({**LEAST, name: value}))
+    assert refusal(json.dumps({**LEAST, name: value}))
 
 
 def test_an_unknown_member_is_named() -> None:

@@ -163,7 +163,7 @@ def test_a_layer_that_failed_waits_and_is_then_tried_again(platform: Platform, c
     fail(platform, STANDARDIZED, 1)
     found = plan(platform)
     assert (found.outcome, found.standardize, found.curate) == (Outcome.PRIOR_FAILED, False, False)
-    assert found.reason == "tried 1 times, next try in 60 s: no room"
+    assert found.reason == "tried once, next try in 60 s: no room"
     clock.advance(60)
     assert plan(platform) == TopicPlan("orders", schema(), 1, standardize=True, curate=True)
 
@@ -188,7 +188,8 @@ def test_force_passes_over_earlier_failures(platform: Platform) -> None:
 def test_a_parked_curated_does_not_stop_standardized(platform: Platform) -> None:
     onboard(platform, events=1)
     fail(platform, CURATED, 2)
-    assert plan(platform) == TopicPlan("orders", schema(), 1, standardize=True, curate=False)
+    held = "parked after 2 tries: no room"
+    assert plan(platform) == TopicPlan("orders", schema(), 1, standardize=True, curate=False, held=held)
     standardize(platform)
     found = plan(platform)
     assert (found.outcome, found.reason) == (Outcome.PRIOR_FAILED, "parked after 2 tries: no room")
@@ -199,7 +200,9 @@ def test_a_parked_standardized_does_not_stop_a_curated_that_lags(platform: Platf
     standardize(platform)
     publish(platform, "orders", [event("m9")])
     fail(platform, STANDARDIZED, 2)
-    assert plan(platform) == TopicPlan("orders", schema(), 1, standardize=False, curate=True)
+    assert plan(platform) == TopicPlan(
+        "orders", schema(), 1, standardize=False, curate=True, held="parked after 2 tries: no room"
+    )
     curate(platform)
     assert plan(platform).outcome == Outcome.PRIOR_FAILED
 

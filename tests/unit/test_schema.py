@@ -140,7 +140,14 @@ def test_defaults_and_limits_written_as_numbers_or_booleans_become_texts() -> No
         ("DATE", {"min": "2026-02-30"}, "rules.min: '2026-02-30' is no DATE"),
         ("TIMESTAMP", {"max": "tomorrow"}, "rules.max: 'tomorrow' is no TIMESTAMP"),
         ("BIGINT", {"allowed": [True]}, "rules.allowed: 'true' is no BIGINT"),
+        ("TIMESTAMP", {"min": "2026-01-01"}, "rules.min: '2026-01-01' is no TIMESTAMP"),
+        ("DATE", {"min": "20260101"}, "rules.min: '20260101' is no DATE"),
+        ("DOUBLE", {"max": "1_000"}, "rules.max: '1_000' is no DOUBLE"),
+        ("DOUBLE", {"max": "1e999"}, "rules.max: '1e999' is no DOUBLE"),
+        ("BIGINT", {"max": "1e40"}, "rules.max: '1e40' is no BIGINT"),
+        ("BOOLEAN", {"allowed": ["yes"]}, "rules.allowed: 'yes' is no BOOLEAN"),
         ("STRING", {"pattern": "("}, "rules.pattern is no regular expression"),
+        ("STRING", {"pattern": "(?P<year>[0-9]+)"}, "rules.pattern: Java's regular expressions have no (?P"),
     ],
 )
 def test_a_limit_that_cannot_be_compared_with_the_column_is_refused(kind: str, rules: object, said: str) -> None:

@@ -108,7 +108,7 @@ class InvalidSchemaError(UsageError):
 
 
 class UnbalancedBatchError(PermanentError):
-    """Counts that do not add up; nothing was committed."""
+    """Counts that do not add up: before the commit nothing is written, after it the topic is parked."""
 
 
 class SpikeError(PermanentError):

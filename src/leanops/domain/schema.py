@@ -1,9 +1,11 @@
 """The schema file of a topic: what its Curated table holds and how each column is made."""
 
 import json
+import math
 import re
+from collections.abc import Mapping
 from datetime import date, datetime
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from enum import StrEnum
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -62,6 +64,16 @@ class DateFormat(StrEnum):
     COMPACT = "yyyyMMdd"
 
 
+_A_NUMBER = r"[+-]?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]{1,3})?"
+_A_DATE = r"[0-9]{4}-[0-9]{2}-[0-9]{2}"
+_A_TIME = r"[T ][0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,6})?)?(Z|[+-][0-9]{2}(:?[0-9]{2})?)?"
+# How limits are written: what these let pass, the casts of Curated take for a value.
+_LIMITS = {
+    **dict.fromkeys((TypeName.INT, TypeName.BIGINT, TypeName.DECIMAL, TypeName.DOUBLE), _A_NUMBER),
+    TypeName.BOOLEAN: r"true|false",
+    TypeName.DATE: _A_DATE,
+    TypeName.TIMESTAMP: _A_DATE + _A_TIME,
+}
 _EPOCHS = (DateFormat.EPOCH_SECONDS, DateFormat.EPOCH_MILLIS)
 _DECIMAL = re.compile(r"DECIMAL\(([0-9]{1,2}), *([0-9]{1,2})\)")
 _NAME = re.compile(r"[a-z_][a-z0-9_]{0,127}")
@@ -101,17 +113,22 @@ def _text_from_scalar(value: Any) -> Any:
 
 def _check_value(text: str, kind: "TypeName", place: str) -> None:
     """Raise unless a limit can be compared with values of the type."""
+    grammar = _LIMITS.get(kind)
     try:
+        if grammar and not re.fullmatch(grammar, text, re.ASCII):
+            raise ValueError
         match kind:
-            case TypeName.INT | TypeName.BIGINT | TypeName.DECIMAL | TypeName.DOUBLE:
-                number = Decimal(text)
-                if not number.is_finite() or len(number.as_tuple().digits) > 38 or abs(number.adjusted()) > 308:
+            case TypeName.INT | TypeName.BIGINT | TypeName.DECIMAL:
+                if sum(character.isdigit() for character in f"{Decimal(text):f}") > 38:
+                    raise ValueError
+            case TypeName.DOUBLE:
+                if math.isinf(float(text)):
                     raise ValueError
             case TypeName.DATE:
                 date.fromisoformat(text)
             case TypeName.TIMESTAMP:
                 datetime.fromisoformat(text)
-    except (ValueError, InvalidOperation):
+    except ValueError:
         raise ValueError(f"{place}: {text!r} is no {kind.value}") from None
 
 
@@ -178,6 +195,8 @@ class PayloadColumn(_Model):
         for value in self.rules.allowed or ():
             _check_value(value, self.type.name, "rules.allowed")
         if self.rules.pattern is not None:
+            if re.search(r"\(\?[P#(]", self.rules.pattern):
+                raise ValueError("rules.pattern: Java's regular expressions have no (?P, (?# or (?(")
             try:
                 re.compile(self.rules.pattern)
             except re.error as broken:
@@ -279,6 +298,13 @@ def _problem(found: Any) -> str:
     # A member's name may hold anything; shown as Python writes it, it stays on one line.
     place = "/" + "/".join(repr(str(part))[1:-1] for part in found["loc"])
     return f"{place}: {found['msg'].removeprefix('Value error, ')}"
+
+
+def changed_types(schema: "Schema", columns: Mapping[str, str]) -> dict[str, tuple[str, str]]:
+    """The payload columns a table has with another type: name → (the table's, the schema's)."""
+    wanted = {column.name: iceberg_type(column.type) for column in schema.payload_columns}
+    there = {name: columns[name].replace(" ", "") for name in wanted if name in columns}
+    return {name: (kind, wanted[name]) for name, kind in there.items() if kind != wanted[name]}
 
 
 def iceberg_type(kind: ColumnType) -> str:

@@ -178,7 +178,7 @@ def _appends(table: TableView, snapshots: Sequence[Snapshot]) -> list[Snapshot]:
         if snapshot.operation not in ("append", "replace") and not retention:
             raise SourceRewrittenError(
                 f"{table.name}: snapshot {snapshot.snapshot_id} is a {snapshot.operation!r}, and RAW is append-only; "
-                "find out who wrote it, then run: leanops rebuild"
+                "find out who wrote it; its topic stops here until RAW is put right"
             )
     return [snapshot for snapshot in snapshots if snapshot.operation == "append"]
 

@@ -19,12 +19,11 @@ FAILURES = "failures"
 
 @dataclass(frozen=True)
 class TableDefinition:
-    """All that is needed to create a table; the first columns carry the statistics."""
+    """All that is needed to create a table; `measured` columns carry the statistics."""
 
     columns: Mapping[str, str]
     partition_by: tuple[tuple[str, str], ...]
     measured: tuple[str, ...] = ()
-    required: tuple[str, ...] = ()
     comments: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -149,6 +148,7 @@ OPS = {
             "missing_keys": LONG,
             "cross_period": LONG,
             "late_corrections": LONG,
+            "cde_missing": LONG,
             "bytes": LONG,
             "files": LONG,
             "started_ts": TIMESTAMP,

@@ -49,7 +49,10 @@ class Merge:
 class Lake(Protocol):
     """Tables through Spark: the rows of a batch, and the one way to write Standardized and Curated."""
 
-    def appended(self, name: str, start: int | None, end: int, rows: int) -> "DataFrame":
+    def fit(self, rows: int) -> None:
+        """Set the session for work on a batch of this many rows; whoever used it last worked on another one."""
+
+    def appended(self, name: str, start: int | None, end: int) -> "DataFrame":
         """Rows appended after `start` up to `end`; all rows at `end` where start is None."""
 
     def at(self, name: str, snapshot_id: int) -> "DataFrame":

@@ -64,7 +64,6 @@ def _result_type(plan: FlattenPlan) -> StructType:
             StructField("version_text", text),
             StructField("rule", text),
             StructField("problem", text),
-            StructField("position", LongType()),
             *(StructField(name, text) for name in plan.columns),
             StructField("extra", MapType(text, text)),
             StructField("observed", text),
@@ -145,16 +144,15 @@ class _Batch:
         return pa.array([self.extra.get(position) for position in range(self.size)], cells)
 
     def _failures(self) -> "list[pa.Array]":
-        """Columns rule, problem and position."""
+        """Columns rule and problem."""
         import pyarrow as pa
 
         if not self.failures:
-            return [pa.nulls(self.size, kind) for kind in (pa.string(), pa.string(), pa.int64())]
+            return [pa.nulls(self.size, pa.string())] * 2
         found = [self.failures.get(position) for position in range(self.size)]
         return [
             pa.array([failure and failure.rule.value for failure in found], pa.string()),
             pa.array([failure and failure.message for failure in found], pa.string()),
-            pa.array([failure and failure.position for failure in found], pa.int64()),
         ]
 
     def _column(self, path: str) -> list[str | None]:

@@ -78,7 +78,7 @@ def record_failure(platform: Platform, topic: str, layer: str, reason: str, *, p
     row: Row = {
         "pipeline_id": key[0],
         "tries": tries,
-        "parked": park or tries >= platform.rules.tries,
+        "parked": park or tries >= platform.rules.tries or bool(stored and stored.row["parked"]),
         "next_try_at": platform.now_ms() + wait_ms,
         "reason": reason,
         "updated_at": platform.now_ms(),

@@ -14,6 +14,7 @@ def commit(platform: Platform, lake: Lake, prepared: Prepared, lease: Lease) -> 
     batch = prepared.batch
     check(platform, lease)
     platform.step("before merge")
+    lake.fit(prepared.counts.read)
     try:
         lake.merge(prepared.source_rows, prepared.merge)
     except Exception:

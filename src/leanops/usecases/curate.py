@@ -9,13 +9,14 @@ from pyspark.sql import functions as F
 
 from leanops.domain.accounting import CuratedCounts
 from leanops.domain.batches import CURATED, Batch, new_batch_id
-from leanops.domain.errors import SpikeError, UsageError
-from leanops.domain.schema import Schema, iceberg_type
+from leanops.domain.errors import SpikeError, UnbalancedBatchError, UsageError
+from leanops.domain.schema import Schema, changed_types, iceberg_type
 from leanops.domain.snapshots import (
     TableView,
     Watermark,
     is_ancestor,
     valid_watermark,
+    watermark_from,
     watermark_of,
 )
 from leanops.domain.tables import CURATED as CURATED_TABLE
@@ -25,7 +26,7 @@ from leanops.transforms import curate as rows
 from leanops.transforms import quarantine
 from leanops.usecases.batches import begin, open_batch, set_checkpoint
 from leanops.usecases.leases import Lease
-from leanops.usecases.lookup import stored_rows
+from leanops.usecases.lookup import Bounds, stored_rows
 from leanops.usecases.platform import Platform, secret_key
 from leanops.usecases.prepared import Prepared
 
@@ -56,12 +57,11 @@ def curated_table(platform: Platform, schema: Schema) -> TableView:
     comments = {column.name: column.path or "" for column in schema.payload_columns}
     definition = replace(CURATED_TABLE, columns={**CURATED_TABLE.columns, **payload}, comments=comments)
     table = platform.catalog.create(name, definition)
-    for column, kind in payload.items():
-        if table.columns.get(column, kind).replace(" ", "") != kind:
-            raise UsageError(
-                f"{name}.{column} is {table.columns[column]} and the schema says {kind}; a type cannot change in "
-                "place: give the column a new name"
-            )
+    for column, (today, wanted) in changed_types(schema, table.columns).items():
+        raise UsageError(
+            f"{name}.{column} is {today} and the schema says {wanted}; a type cannot change in place: give the column "
+            "a new name"
+        )
     missing = {column: (kind, comments[column]) for column, kind in payload.items() if column not in table.columns}
     return platform.catalog.add_columns(name, missing) if missing else table
 
@@ -122,7 +122,8 @@ class _Work:
         sources = rows.sources_of(self.schema, self.source.paths, self.source.columns)
         judged = rows.judged(changed, sources)
         read, bounds = self._measured(changed)
-        verdicts = rows.verdicts(judged, self._current(changed, bounds), self.schema.policies.lookback_months)
+        self.lake.fit(read)
+        verdicts = rows.verdicts(judged, self._current(changed, read, bounds), self.schema.policies.lookback_months)
         verdicts = verdicts.persist(StorageLevel.MEMORY_AND_DISK)
         try:
             return self._balanced(verdicts, read, accept_errors=accept_errors)
@@ -167,21 +168,38 @@ class _Work:
         seq = F.col("_batch_seq")
         return table.where((seq > F.lit(self.batch.source_from)) & (seq <= F.lit(self.batch.source_to)))
 
-    def _measured(self, changed: DataFrame) -> tuple[int, tuple[str | None, str | None]]:
+    def _measured(self, changed: DataFrame) -> tuple[int, Bounds]:
         """How many rows there are, apart from what becomes of them, and their least and greatest key."""
+        self.lake.fit(self.batch.rows)
         found: Any = changed.agg(
             F.count(F.lit(1)).alias("rows"),
             F.min("idempotency_key").alias("least"),
             F.max("idempotency_key").alias("greatest"),
         ).first()
+        self._check_read(found["rows"])
         return found["rows"], (found["least"], found["greatest"])
 
-    def _current(self, changed: DataFrame, bounds: tuple[str | None, str | None]) -> DataFrame | None:
+    def _check_read(self, read: int) -> None:
+        """Of a single batch of Standardized, its own commit says how many rows it changed."""
+        start, end = self.batch.source_from or 0, self.batch.source_to
+        marks = [mark for snapshot in self.source.ancestors() if (mark := watermark_from(snapshot))]
+        between = [mark for mark in marks if start < mark.batch_seq <= end]
+        if len(between) != 1:
+            return
+        only = between[0]
+        is_first = only.totals.rows == only.counts["inserted"]
+        changed = only.counts["inserted"] + only.counts["updated"]
+        if (is_first or any(mark.batch_seq <= start for mark in marks)) and read != changed:
+            raise UnbalancedBatchError(
+                f"{self.batch.topic}: read {read} rows of Standardized batch {only.batch_id}, which changed {changed}"
+            )
+
+    def _current(self, changed: DataFrame, read: int, bounds: Bounds) -> DataFrame | None:
         """The stored rows of the batch's keys."""
         if self.target.head is None:
             return None
         keys, wanted = changed.select("idempotency_key"), ("period_reference", *rows.VERSION)
-        return stored_rows(self.lake, self.target.name, self.target.head, self.batch, keys, bounds, wanted)
+        return stored_rows(self.lake, self.target.name, self.target.head, read, keys, bounds, wanted)
 
     def _tally(self, verdicts: DataFrame, read: int) -> tuple[CuratedCounts, Merge]:
         lacks_cde = F.exists("failures", lambda failure: failure["rule"] == "cde_missing")

@@ -5,7 +5,7 @@ from hashlib import sha256
 import msgspec
 
 from leanops.domain.errors import InvalidSchemaError
-from leanops.domain.schema import Schema, schema_from_json
+from leanops.domain.schema import Schema, changed_types, schema_from_json
 from leanops.domain.tables import OPS
 from leanops.usecases.platform import Platform, secret_key
 from leanops.usecases.topics import enable_topic, find_topic
@@ -46,6 +46,14 @@ def _check_table(platform: Platform, topic: str, schema: Schema, source: str) ->
     active = platform.schemas.active(topic)
     if active and active.table_name != schema.table_name:
         raise InvalidSchemaError(source, [f"/table_name: is {active.table_name!r} today and cannot be renamed"])
+    curated = platform.catalog.load(platform.rules.databases.curated_table(schema.table_name))
+    changed = changed_types(schema, curated.columns) if curated else {}
+    if changed:
+        problems = [
+            f"/payload_columns: {name} is {today} in Curated and cannot become {wanted}; give the column a new name"
+            for name, (today, wanted) in changed.items()
+        ]
+        raise InvalidSchemaError(source, problems)
 
 
 def _check_secret(platform: Platform, topic: str, schema: Schema) -> None:

@@ -5,27 +5,28 @@ from collections.abc import Sequence
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from leanops.domain.batches import Batch
 from leanops.ports.tables import Lake
 
 BROADCAST_KEYS = 500_000
 """Up to this many keys of a batch are sent to every task that reads the table for them."""
+Bounds = tuple[str | None, str | None]
+"""The least and the greatest key of a batch, where it has any."""
 
 
 def stored_rows(
     lake: Lake,
     table: str,
     snapshot: int,
-    batch: Batch,
+    rows: int,
     keys: DataFrame,
-    bounds: tuple[str | None, str | None],
+    bounds: Bounds,
     columns: Sequence[str],
 ) -> DataFrame:
-    """Rows of `table` with these keys (a frame of one column), of which `bounds` are the least and the greatest.
+    """Rows of `table` with the keys of a batch of `rows` rows; `keys` is a frame of one column within `bounds`.
 
     Where keys grow with time, the bounds spare all files but the newest; where they are random, they cost nothing.
     """
     (key,) = keys.columns
     there = lake.at(table, snapshot).where(F.col(key).between(*(F.lit(bound) for bound in bounds)))
-    few = F.broadcast(keys) if batch.rows <= BROADCAST_KEYS else keys
+    few = F.broadcast(keys) if rows <= BROADCAST_KEYS else keys
     return there.select(key, *columns).join(few, key, "left_semi")

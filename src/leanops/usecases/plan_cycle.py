@@ -25,6 +25,8 @@ class TopicPlan:
     curate: bool = False
     outcome: Outcome | None = None
     reason: str | None = None
+    held: str | None = None
+    """Why a layer that has something to do is left out, where the other one is worked on."""
 
 
 def plan_cycle(platform: Platform, topics: Sequence[str] | None, *, force: bool = False) -> list[TopicPlan]:
@@ -73,10 +75,10 @@ def _work(
         standardize or pipeline_id(topic, CURATED) in begun or _is_ahead(platform, schema, standardized)
     )
     curate = to_curate and held[CURATED] is None
+    reason = (held[STANDARDIZED] if to_standardize else None) or (held[CURATED] if to_curate else None)
     if standardize or curate:
-        return TopicPlan(topic, schema, rows, standardize, curate)
-    reason = next((reason for reason in held.values() if reason), None)
-    if reason and (to_standardize or to_curate):
+        return TopicPlan(topic, schema, rows, standardize, curate, held=reason)
+    if reason:
         return TopicPlan(topic, schema, outcome=Outcome.PRIOR_FAILED, reason=reason)
     return TopicPlan(topic, schema, outcome=Outcome.NO_NEW_DATA)
 
@@ -105,7 +107,8 @@ def _held_back(platform: Platform, failure: Row | None) -> str | None:
     if failure["parked"]:
         return f"parked after {failure['tries']} tries: {failure['reason']}"
     waits = int(failure["next_try_at"] or 0) - platform.now_ms()
-    return f"tried {failure['tries']} times, next try in {waits // 1000} s: {failure['reason']}" if waits > 0 else None
+    tries = "once" if failure["tries"] == 1 else f"{failure['tries']} times"
+    return f"tried {tries}, next try in {waits // 1000} s: {failure['reason']}" if waits > 0 else None
 
 
 def _text(value: object) -> str | None:

@@ -1,4 +1,4 @@
-"""Events straight into RAW: one append, a RAW row for every event."""
+"""Events straight into RAW: a row for every event, in appends of up to 100,000."""
 
 import secrets
 from collections.abc import Callable, Iterable, Iterator

@@ -116,9 +116,8 @@ def _is_recorded(platform: Platform, batch: Batch) -> bool:
 def _row(cycle_id: str, topic: str, result: LayerResult) -> dict[str, Any]:
     batch, summary = result.batch, result.snapshot.summary
     counts = {"rows_read" if name == "read" else name: value for name, value in result.counts.items()}
-    known = OPS["job_run_history"].columns
     return {
-        **{name: value for name, value in counts.items() if name in known},
+        **counts,
         "run_id": f"{batch.batch_id}/{batch.layer}",
         "cycle_id": cycle_id,
         "topic_name": topic,

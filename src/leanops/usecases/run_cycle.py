@@ -28,6 +28,7 @@ from leanops.usecases.record_runs import LayerResult, complete_begun, record
 
 Item = TypeVar("Item")
 Progress = Callable[[str, str], None]
+_GOOD = (Outcome.DONE, Outcome.STANDARDIZED_ONLY, Outcome.NO_NEW_DATA)
 
 
 @dataclass
@@ -61,6 +62,10 @@ class _Job:
     @property
     def failed(self) -> bool:
         return self.result.outcome == Outcome.FAILED
+
+    def fail(self, failure: Exception) -> None:
+        self.result.outcome, self.result.reason = Outcome.FAILED, _reason(failure)
+        self.result.failure = failure
 
 
 def run_cycle(
@@ -107,11 +112,21 @@ class _Cycle:
             self._run_layer(STANDARDIZED, [job for job in jobs if job.plan.standardize])
             self._run_layer(CURATED, [job for job in jobs if job.plan.curate])
             self._each([job for job in jobs if job.result.layers], lambda job: check(self.platform, job.lease))
-            done = {
-                job.plan.topic: job.result.layers for job in jobs if not isinstance(job.result.failure, LeaseLostError)
-            }
-            record(self.platform, self.cycle_id, done)
+            self._record(jobs)
         return {**results, **{job.plan.topic: job.result for job in jobs}}
+
+    def _record(self, jobs: Sequence[_Job]) -> None:
+        """Write what was done; then a topic of which one layer was held back says so."""
+        done = {job.plan.topic: job.result.layers for job in jobs if not isinstance(job.result.failure, LeaseLostError)}
+        try:
+            record(self.platform, self.cycle_id, done)
+        except Exception as failure:  # noqa: BLE001 - the batches are in; the next cycle completes their records
+            for job in jobs:
+                if job.result.layers:
+                    job.fail(failure)
+        for job in jobs:
+            if job.plan.held and job.result.outcome in _GOOD:
+                job.result.outcome, job.result.reason = Outcome.PRIOR_FAILED, job.plan.held
 
     def _complete_begun(self, job: _Job) -> None:
         complete_begun(self.platform, self.cycle_id, job.plan.topic, job.plan.schema, job.lease)
@@ -125,6 +140,10 @@ class _Cycle:
         try:
             self._write_errors(layer, ready)
             self._each(ready, lambda job: self._commit(job, layer), layer)
+        except Exception as failure:  # noqa: BLE001 - error rows come first: without them nothing is committed
+            for job in ready:
+                job.fail(failure)
+                self._note_failure(job, layer)
         finally:
             for job in ready:
                 if job.prepared:
@@ -187,8 +206,7 @@ class _Cycle:
             try:
                 work(job)
             except Exception as failure:  # noqa: BLE001 - a topic that fails does not stop its bin
-                job.result.outcome, job.result.reason = Outcome.FAILED, _reason(failure)
-                job.result.failure = failure
+                job.fail(failure)
                 self._note_failure(job, layer or STANDARDIZED)
 
         if len(jobs) == 1:

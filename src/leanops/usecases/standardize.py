@@ -23,12 +23,11 @@ from leanops.transforms.flatten import FlattenPlan, cells, observed_kinds
 from leanops.usecases.batches import begin, open_batch, set_checkpoint
 from leanops.usecases.drift import Memory
 from leanops.usecases.leases import Lease
-from leanops.usecases.lookup import stored_rows
+from leanops.usecases.lookup import Bounds, stored_rows
 from leanops.usecases.platform import Platform, secret_key
 from leanops.usecases.prepared import Prepared
 
 SAMPLE = 500
-Bounds = tuple[str | None, str | None]
 
 
 def prepare(platform: Platform, lake: Lake, topic: str, schema: Schema | None, lease: Lease) -> Prepared | None:
@@ -118,7 +117,8 @@ class _Work:
 
     def prepared(self) -> Prepared:
         batch, databases = self.batch, self.platform.rules.databases
-        raw = self.lake.appended(databases.raw_table(batch.topic), batch.source_from, batch.source_to, batch.rows)
+        self.lake.fit(batch.rows)
+        raw = self.lake.appended(databases.raw_table(batch.topic), batch.source_from, batch.source_to)
         plan = self._flatten_plan(raw)
         read = self._persisted(rows.keyed(cells(raw, plan)))
         try:
@@ -228,7 +228,7 @@ class _Work:
         if self.target.head is None or (self.mark and self.mark.totals.rows == 0):
             return None
         keys, wanted = events.select("record_key"), ("period_reference", "first_seen_ts", *rows.VERSION)
-        return stored_rows(self.lake, self.target.name, self.target.head, self.batch, keys, bounds, wanted)
+        return stored_rows(self.lake, self.target.name, self.target.head, self.batch.rows, keys, bounds, wanted)
 
     def _tally(self, verdicts: DataFrame) -> tuple[dict[str, int], Merge]:
         """How many rows have each verdict, and where the rows to replace are."""

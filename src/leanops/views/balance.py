@@ -133,8 +133,6 @@ def _curated(sources: Sources, topic: str, standardized: TableView, newest: Wate
     )
 
 
-_EXPLAINED = "SELECT DISTINCT message_id FROM {0} WHERE topic_name = ?"
-_NOTHING = "SELECT '' AS message_id"
 _ACCOUNT = """
 WITH s AS (SELECT record_key, idempotency_key, message_id FROM {0}),
      c AS (SELECT idempotency_key, message_id FROM {1}),

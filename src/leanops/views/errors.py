@@ -12,7 +12,6 @@ from leanops.domain.errors import UsageError
 from leanops.ports.query import quoted
 from leanops.views.sources import Sources
 
-LAYERS = (STANDARDIZED, CURATED)
 _COLUMNS = (
     "error_id",
     "topic_name",

@@ -34,9 +34,17 @@ class SparkLake:
         java_class = getattr(SparkSession, "_get_j_spark_session_class", lambda jvm: jvm.SparkSession)
         java_class(self._session._jvm).setActiveSession(self._session._jsparkSession)
 
-    def appended(self, name: str, start: int | None, end: int, rows: int) -> DataFrame:
+    def fit(self, rows: int) -> None:
+        """A small batch is quickest in one partition, with a plan that does not change and little to compile."""
+        is_small = rows <= SMALL_BATCH
+        cores = self._session.sparkContext.defaultParallelism
+        partitions = 1 if is_small else min(max(cores, rows // ROWS_PER_PARTITION), cores * 16)
+        self._session.conf.set("spark.sql.adaptive.enabled", str(not is_small).lower())
+        self._session.conf.set("spark.sql.codegen.wholeStage", str(not is_small).lower())
+        self._session.conf.set("spark.sql.shuffle.partitions", str(partitions))
+
+    def appended(self, name: str, start: int | None, end: int) -> DataFrame:
         self._activate()
-        self._fit(rows)
         if start is None:
             return self.at(name, end)
         reader = self._session.read.format("iceberg").option("start-snapshot-id", str(start))
@@ -70,15 +78,6 @@ class SparkLake:
         fresh = rows.join(there.select(key), key, "left_anti").select(*there.columns)
         with _translated():
             fresh.writeTo(f"{CATALOG}.{name}").append()
-
-    def _fit(self, rows: int) -> None:
-        """A small batch is quickest in one partition, with a plan that does not change and little to compile."""
-        is_small = rows <= SMALL_BATCH
-        cores = self._session.sparkContext.defaultParallelism
-        partitions = 1 if is_small else min(max(cores, rows // ROWS_PER_PARTITION), cores * 16)
-        self._session.conf.set("spark.sql.adaptive.enabled", str(not is_small).lower())
-        self._session.conf.set("spark.sql.codegen.wholeStage", str(not is_small).lower())
-        self._session.conf.set("spark.sql.shuffle.partitions", str(partitions))
 
     def _with_summary(self, summary: Mapping[str, str], statement: Callable[[], Any]) -> None:
         """Run a statement so that its commit carries our keys; plain session settings do not reach MERGE on 3.5."""

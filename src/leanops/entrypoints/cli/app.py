@@ -20,6 +20,7 @@ from leanops.entrypoints.cli import (
     status,
     topics,
 )
+from leanops.entrypoints.cli.output import printable
 
 DONE, FAILED, USAGE, PROBLEMS, INTERRUPTED = 0, 1, 2, 3, 130
 
@@ -80,6 +81,12 @@ def run(words: Sequence[str]) -> int:
         return FAILED
     except (KeyboardInterrupt, typer.Abort):
         return _complain("interrupted", INTERRUPTED)
+    except typer.TyperException as misuse:
+        said = misuse.format_message()
+        if "\n" in said.strip():
+            typer.echo(said, err=True)
+            return misuse.exit_code
+        return _complain(said, misuse.exit_code)
     except Exception as failure:
         if debug:
             traceback.print_exc()
@@ -90,14 +97,11 @@ def _explained(failure: Exception) -> tuple[str, int]:
     """One line, and the exit code. A foreign failure may quote data, so only its kind is told."""
     if isinstance(failure, LeanOpsError):
         return str(failure), USAGE if isinstance(failure, UsageError) else FAILED
-    if isinstance(failure, typer.TyperException):
-        return failure.format_message(), failure.exit_code
     return f"unexpected {type(failure).__name__}; run it again as leanops --debug … and report the trace", FAILED
 
 
 def _complain(text: str, code: int) -> int:
-    is_help = "\n" in text.strip()
-    typer.echo(text if is_help else f"error: {' '.join(text.split())}", err=True)
+    typer.echo(f"error: {printable(' '.join(text.split()))}", err=True)
     return code
 
 

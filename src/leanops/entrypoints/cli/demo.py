@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from leanops.runtimes.embedded import Embedded
     from leanops.views.balance import Balance
 
-Home = Annotated[Path, typer.Argument(metavar="[PATH]", help="Home of the demo, made fresh each time.")]
+Home = Annotated[Path, typer.Argument(metavar="PATH", help="Home of the demo, made fresh each time.")]
 Events = Annotated[int, typer.Option("--events", min=10, max=1_000_000, help="How many events to generate.")]
 Seed = Annotated[int, typer.Option("--seed", help="Another seed, other events.")]
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from leanops.usecases.audit import Actor
 
 Folder = Annotated[
-    Path | None, typer.Argument(metavar="[PATH]", help="Folder that gets the home; the current one if left out.")
+    Path | None, typer.Argument(metavar="PATH", help="Folder that gets the home; the current one if left out.")
 ]
 
 

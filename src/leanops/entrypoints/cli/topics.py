@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from leanops.domain.errors import UsageError
+from leanops.domain.topics import check_new_topic
 from leanops.entrypoints.cli.homes import actor, opened
 from leanops.entrypoints.cli.options import Json, Topic
 from leanops.entrypoints.cli.output import counted, print_json, print_json_array, print_table, say
@@ -14,10 +15,10 @@ if TYPE_CHECKING:
     from leanops.usecases.topics import Topic as Registered
 
 app = typer.Typer(no_args_is_help=True)
-SomeTopic = Annotated[str | None, typer.Argument(metavar="[TOPIC]", help="Name of the topic; or use --all.")]
+SomeTopic = Annotated[str | None, typer.Argument(metavar="TOPIC", help="Name of the topic; or use --all.")]
 All = Annotated[bool, typer.Option("--all", help="Every topic: maintenance mode.")]
 Reason = Annotated[str | None, typer.Option("--reason", help="Why; shown by status and to the next operator.")]
-NewTopics = Annotated[list[str], typer.Argument(metavar="TOPIC...", help="Names of the topics.")]
+NewTopics = Annotated[list[str], typer.Argument(metavar="TOPIC", help="Names of the topics.")]
 
 
 @app.command("list")
@@ -68,6 +69,10 @@ def add(topics: NewTopics) -> None:
         from leanops.usecases.topics import add_topic, list_topics
 
         platform = runtime.platform
+        # All names first: one that cannot be added leaves the others alone too.
+        there = [one.name for one in list_topics(platform)]
+        for topic in topics:
+            check_new_topic(topic, [*there, *topics])
         for topic in topics:
             known = topic in {one.name for one in list_topics(platform)}
             add_topic(platform, topic)
