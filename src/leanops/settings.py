@@ -25,7 +25,9 @@ class Settings(BaseSettings):
     standardized_database: str = Field("iceberg_standardized_db", description="Database of the Standardized tables.")
     curated_database: str = Field("iceberg_curated_db", description="Database of the Curated tables.")
     ops_database: str = Field("ops_db", description="Database of the operational tables.")
-    spark_master: str = Field("local[*]", description="Where Spark runs.")
+    spark_master: str = Field(
+        "local[*]", pattern=r"^local\[", description="Cores for Spark: `local[2]` is two, `local[*]` all."
+    )
     driver_memory: str = Field("4g", description="Heap of the Spark driver.")
     java_options: str = Field(
         "", description="Extra options of Spark's Java; `-XX:TieredStopAtLevel=1` makes small runs start faster."

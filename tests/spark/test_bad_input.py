@@ -237,3 +237,35 @@ def test_error_rows_that_cannot_be_written_fail_their_topic_alone_and_are_writte
     assert world.cycle()["orders"].outcome == "done"
     assert [row["message_id"] for row in world.standardized("orders")] == ["good"]
     assert [row["message_id"] for row in world.errors(world.databases.parse_errors, "orders")] == ["bad"]
+
+
+LIMITS = [
+    ("INT", {"min": "0.5"}, "1", "0"),
+    ("INT", {"max": "1e30"}, "2147483647", None),
+    ("INT", {"max": "-1e30"}, None, "-2147483648"),
+    ("BIGINT", {"max": "9223372036854775806.5"}, "9223372036854775806", "9223372036854775807"),
+    ("BIGINT", {"allowed": ["1", "2.5"]}, "1", "2"),
+    ("BIGINT", {"allowed": []}, None, "2"),
+    ("DECIMAL(38,0)", {"max": "100.0"}, "100", "9" * 38),
+    ("DECIMAL(18,2)", {"min": "1e-30"}, "0.01", "-1000000000.00"),
+    ("DOUBLE", {"min": "0.5", "max": "1e3"}, "1000", "1000.5"),
+    ("DATE", {"min": "2026-01-01"}, "2026-01-01", "2025-12-31"),
+    ("TIMESTAMP", {"max": "2026-01-01T00:00:00Z"}, "2026-01-01T00:00:00Z", "2026-01-01T00:00:01Z"),
+    ("BOOLEAN", {"allowed": ["true"]}, "true", "false"),
+    ("STRING", {"allowed": ["it's", "\\"]}, "\\", "its"),
+]
+
+
+def test_a_limit_holds_whatever_its_digits(world: World) -> None:
+    columns = [
+        {"name": f"c{at}", "path": f"$.c{at}", "type": kind, "rules": rules}
+        for at, (kind, rules, _, _) in enumerate(LIMITS)
+    ]
+    world.add("orders", json.dumps({**SCHEMA, "payload_columns": columns}))
+    good = {f"c{at}": text for at, (_, _, text, _) in enumerate(LIMITS)}
+    bad = {f"c{at}": text for at, (_, _, _, text) in enumerate(LIMITS)}
+    world.publish("orders", [event("good", json.dumps(good), key="good"), event("bad", json.dumps(bad), key="bad")])
+    world.cycle()
+    assert [row["message_id"] for row in world.curated("orders")] == ["good"]
+    (found,) = world.errors(world.databases.errors, "orders")
+    assert {failure["column"] for failure in found["failures"]} == {name for name, text in bad.items() if text}

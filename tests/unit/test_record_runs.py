@@ -9,10 +9,11 @@ import pytest
 
 from leanops.domain.accounting import StandardizedCounts, Totals
 from leanops.domain.batches import CURATED, STANDARDIZED, Batch
+from leanops.domain.errors import UnbalancedBatchError
 from leanops.domain.snapshots import has_batch
 from leanops.domain.tables import CURATED as CURATED_TABLE
 from leanops.domain.tables import STANDARDIZED as STANDARDIZED_TABLE
-from leanops.ports.state import CHECKPOINTS
+from leanops.ports.state import ATTEMPTS, CHECKPOINTS
 from leanops.usecases.batches import begin, open_batch
 from leanops.usecases.drift import note_kinds
 from leanops.usecases.leases import Lease
@@ -134,6 +135,21 @@ def test_a_commit_without_its_records_is_completed_by_the_next_cycle(platform: P
     stored = platform.state.get(CHECKPOINTS, ("orders/standardized", "watermark"))
     assert stored is not None
     assert (stored.row["snapshot_id"], stored.row["records_processed"]) == (done.snapshot.snapshot_id, 3)
+
+
+def test_a_commit_of_another_number_of_rows_is_not_completed_but_parked(platform: Platform) -> None:
+    what = batch("b1")
+    done = commit(platform, what)
+    counts = {**COUNTS, "inserted": 7}
+    mark = watermark(what.source_to, 2, batch_id="b2", counts=counts, totals=Totals(read=3))
+    begin(platform, batch("b2", batch_seq=2), LEASE)
+    platform.catalog.append(STANDARD, [{"message_id": "m3"}], mark.summary())
+    with pytest.raises(UnbalancedBatchError, match="added 1 rows, not 8"):
+        complete_begun(platform, "cycle-2", "orders", schema(), LEASE)
+    stored = platform.state.get(ATTEMPTS, ("orders/standardized",))
+    assert stored is not None
+    assert stored.row["parked"] is True
+    assert (done.snapshot.added_records, history(platform)) == (2, [])
 
 
 def test_a_batch_that_was_not_committed_stays_open(platform: Platform) -> None:

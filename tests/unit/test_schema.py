@@ -132,6 +132,15 @@ def test_defaults_and_limits_written_as_numbers_or_booleans_become_texts() -> No
     assert only.rules.allowed == ("1", "2", "3.5")
 
 
+def test_a_number_keeps_its_digits_and_what_is_no_number_is_refused() -> None:
+    text = schema_text(column(type="DECIMAL(38,2)", rules={"max": "LIMIT"})).replace(
+        '"LIMIT"', "99999999999999999999.99"
+    )
+    assert schema_from_json(text, "schema.json").payload_columns[0].rules.max == "99999999999999999999.99"
+    with pytest.raises(InvalidSchemaError, match="NaN is no JSON"):
+        schema_from_json(schema_text(column(default="LIMIT")).replace('"LIMIT"', "NaN"), "schema.json")
+
+
 @pytest.mark.parametrize(
     ("kind", "rules", "said"),
     [
@@ -147,7 +156,9 @@ def test_defaults_and_limits_written_as_numbers_or_booleans_become_texts() -> No
         ("BIGINT", {"max": "1e40"}, "rules.max: '1e40' is no BIGINT"),
         ("BOOLEAN", {"allowed": ["yes"]}, "rules.allowed: 'yes' is no BOOLEAN"),
         ("STRING", {"pattern": "("}, "rules.pattern is no regular expression"),
-        ("STRING", {"pattern": "(?P<year>[0-9]+)"}, "rules.pattern: Java's regular expressions have no (?P"),
+        *[("STRING", {"pattern": odd}, "not for Java") for odd in ("(?P<y>[0-9]+)", "a{,3}", "{.*}", "(?ix)a")],
+        ("DOUBLE", {"min": "1e-400"}, "rules.min: '1e-400' is no DOUBLE"),
+        ("TIMESTAMP", {"min": "2026-01-01T00:00:00+19:00"}, "is no TIMESTAMP"),
     ],
 )
 def test_a_limit_that_cannot_be_compared_with_the_column_is_refused(kind: str, rules: object, said: str) -> None:

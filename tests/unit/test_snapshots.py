@@ -191,6 +191,13 @@ def test_a_batch_is_found_among_the_ancestors_only() -> None:
     assert {name: hit and hit.snapshot_id for name, hit in found.items()} == {"b1": 1, "b2": None, "b3": 3, "b4": None}
 
 
+def test_of_twins_the_batch_is_the_first() -> None:
+    view = table(marked(1, None, 1), marked(2, 1, 2), marked(3, 2, 2))
+    found = has_batch(view, "b2")
+    assert found is not None
+    assert found.snapshot_id == 2
+
+
 def test_ancestors_go_back_as_far_as_they_are_kept() -> None:
     view = table(*THREE[1:])
     assert [found.snapshot_id for found in view.ancestors()] == [3, 2]

@@ -1,6 +1,7 @@
 """Topics: added once, paused, resumed and retried; schemas on disk; events into RAW to the byte."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -9,10 +10,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from leanops.domain.batches import CURATED, STANDARDIZED
-from leanops.domain.errors import InvalidTopicError, UnknownTopicError, UsageError
+from leanops.domain.errors import InvalidTopicError, LeaseHeldError, UnknownTopicError, UsageError
+from leanops.domain.tables import ERRORS
 from leanops.ports.state import ATTEMPTS
 from leanops.usecases import publish as publishing
-from leanops.usecases.batches import record_failure
+from leanops.usecases.batches import begin, open_batch, record_failure
+from leanops.usecases.leases import acquire, release
 from leanops.usecases.platform import Platform
 from leanops.usecases.publish import events_from_lines, publish
 from leanops.usecases.topics import (
@@ -25,7 +28,7 @@ from leanops.usecases.topics import (
     resume_topic,
     retry_topic,
 )
-from tests.builders import NOW, NOW_MS, event, platform_in
+from tests.builders import NOW, NOW_MS, batch, event, platform_in
 from tests.oracle import vocabulary as words
 
 RAW_COLUMNS = [
@@ -97,6 +100,22 @@ def test_a_retried_topic_forgets_the_failures_of_both_its_layers(platform: Platf
     assert retry_topic(platform, "orders") == find_topic(platform, "orders")
     left = sorted(stored.row["pipeline_id"] for stored in platform.state.rows(ATTEMPTS))
     assert left == ["users/curated", "users/standardized"]
+
+
+def test_a_retried_topic_gives_up_what_was_begun_and_its_error_rows(platform: Platform) -> None:
+    add_topic(platform, "orders")
+    lease = acquire(platform, "topic/orders")
+    begin(platform, batch("b1"), lease)
+    platform.catalog.create("iceberg_standardized_db.parse_errors", ERRORS)
+    rows = [{"error_id": f"e{n}", "topic_name": "orders", "batch_id": f"b{n}", "detected_ts": NOW} for n in (0, 1)]
+    platform.catalog.append("iceberg_standardized_db.parse_errors", rows)
+    with pytest.raises(LeaseHeldError):
+        retry_topic(replace(platform, owner="another"), "orders")
+    release(platform, lease)
+    retry_topic(platform, "orders")
+    assert open_batch(platform, "orders", STANDARDIZED) is None
+    left = platform.catalog.select("iceberg_standardized_db.parse_errors", ["error_id"])
+    assert [row["error_id"] for row in left] == ["e0"]
 
 
 def test_a_topic_nobody_added_is_told_how_to_be_added(platform: Platform) -> None:

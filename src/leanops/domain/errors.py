@@ -117,3 +117,10 @@ class SpikeError(PermanentError):
 
 class SourceRewrittenError(PermanentError):
     """The source was changed by something other than an append, a compaction or our retention."""
+
+
+def reason_of(failure: Exception) -> str:
+    """One line for an outcome. A foreign exception's text may quote data, so only its kind is told."""
+    if isinstance(failure, LeanOpsError):
+        return str(failure)
+    return f"{type(failure).__name__} from the engine; see it with: leanops --debug cycle"

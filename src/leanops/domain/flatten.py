@@ -14,6 +14,7 @@ Kind = str
 STRING, NUMBER, BOOLEAN, ARRAY = "string", "number", "boolean", "array"
 NULL = "null"
 """Not a kind of cell: a member that is there and says nothing."""
+KINDS = (STRING, NUMBER, BOOLEAN, ARRAY)
 
 
 class Cell(NamedTuple):

@@ -66,7 +66,7 @@ class DateFormat(StrEnum):
 
 _A_NUMBER = r"[+-]?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]{1,3})?"
 _A_DATE = r"[0-9]{4}-[0-9]{2}-[0-9]{2}"
-_A_TIME = r"[T ][0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,6})?)?(Z|[+-][0-9]{2}(:?[0-9]{2})?)?"
+_A_TIME = r"[T ][0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,6})?)?(Z|[+-](0[0-9]|1[0-7])(:?[0-5][0-9])?)?"
 # How limits are written: what these let pass, the casts of Curated take for a value.
 _LIMITS = {
     **dict.fromkeys((TypeName.INT, TypeName.BIGINT, TypeName.DECIMAL, TypeName.DOUBLE), _A_NUMBER),
@@ -74,6 +74,7 @@ _LIMITS = {
     TypeName.DATE: _A_DATE,
     TypeName.TIMESTAMP: _A_DATE + _A_TIME,
 }
+_NOT_JAVA = r"\(\?([P#(]|[a-zA-Z]*x)|(?<!\\)\{(?![0-9]+(,[0-9]*)?\})"
 _EPOCHS = (DateFormat.EPOCH_SECONDS, DateFormat.EPOCH_MILLIS)
 _DECIMAL = re.compile(r"DECIMAL\(([0-9]{1,2}), *([0-9]{1,2})\)")
 _NAME = re.compile(r"[a-z_][a-z0-9_]{0,127}")
@@ -122,7 +123,7 @@ def _check_value(text: str, kind: "TypeName", place: str) -> None:
                 if sum(character.isdigit() for character in f"{Decimal(text):f}") > 38:
                     raise ValueError
             case TypeName.DOUBLE:
-                if math.isinf(float(text)):
+                if math.isinf(float(text)) or (float(text) == 0 and re.search("[1-9]", text.lower().split("e")[0])):
                     raise ValueError
             case TypeName.DATE:
                 date.fromisoformat(text)
@@ -195,8 +196,8 @@ class PayloadColumn(_Model):
         for value in self.rules.allowed or ():
             _check_value(value, self.type.name, "rules.allowed")
         if self.rules.pattern is not None:
-            if re.search(r"\(\?[P#(]", self.rules.pattern):
-                raise ValueError("rules.pattern: Java's regular expressions have no (?P, (?# or (?(")
+            if re.search(_NOT_JAVA, self.rules.pattern):
+                raise ValueError("rules.pattern: (?P, (?#, (?(, (?x and a { that counts nothing are not for Java")
             try:
                 re.compile(self.rules.pattern)
             except re.error as broken:
@@ -281,7 +282,8 @@ class Schema(_Model):
 def schema_from_json(text: str, source: str) -> Schema:
     """The schema in a file's text; raises InvalidSchemaError with every problem and its place."""
     try:
-        said = json.loads(text)
+        # Numbers keep their digits: a limit of twenty digits is no float.
+        said = json.loads(text, parse_float=str, parse_constant=_refuse_constant)
         json.dumps(said, ensure_ascii=False).encode()
         return Schema.model_validate(said)
     except json.JSONDecodeError as broken:
@@ -292,6 +294,10 @@ def schema_from_json(text: str, source: str) -> Schema:
         raise InvalidSchemaError(source, ["not JSON in UTF-8: it holds a lone surrogate"]) from None
     except ValidationError as invalid:
         raise InvalidSchemaError(source, [_problem(found) for found in invalid.errors()]) from None
+
+
+def _refuse_constant(name: str) -> None:
+    raise json.JSONDecodeError(f"{name} is no JSON", name, 0)
 
 
 def _problem(found: Any) -> str:

@@ -120,8 +120,8 @@ def valid_watermark(table: TableView) -> Watermark | None:
 
 
 def has_batch(table: TableView, batch_id: str) -> Snapshot | None:
-    """The snapshot that holds a batch, if it was committed."""
-    return next((s for s in table.ancestors() if s.summary.get("leanops.batch-id") == batch_id), None)
+    """The snapshot that holds a batch, if it was committed: the first of that name, for a late twin adds nothing."""
+    return next((s for s in reversed(table.ancestors()) if s.summary.get("leanops.batch-id") == batch_id), None)
 
 
 @dataclass(frozen=True)

@@ -29,6 +29,9 @@ class Catalog(Protocol):
     def select(self, name: str, columns: Sequence[str], where: str = "true") -> list[dict[str, Any]]:
         """Small reads: the rows that match, only these columns; nothing where the table does not exist."""
 
+    def delete(self, name: str, where: str) -> None:
+        """Remove the rows that match, in one commit; nothing where the table does not exist."""
+
     def count(self, name: str) -> int:
         """How many rows a table has, replaced ones left out; none where it does not exist."""
 

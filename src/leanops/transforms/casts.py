@@ -80,7 +80,7 @@ def _decimals(text: str) -> str:
     """How many decimals the number needs when it is written out without an exponent."""
     whole, fraction, exponent = (f"regexp_extract({text}, {literal(_NUMBER)}, {group})" for group in (1, 2, 3))
     digits = f"concat({whole}, {fraction})"
-    trailing_zeros = f"(length({digits}) - length(regexp_replace({digits}, '0+$', '')))"
+    trailing_zeros = f"(length({digits}) - length(trim(TRAILING '0' FROM {digits})))"
     shift = f"CASE WHEN {exponent} = '' THEN 0 ELSE CAST({exponent} AS INT) END"
     return f"length({fraction}) - {shift} - {trailing_zeros}"
 

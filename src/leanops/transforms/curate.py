@@ -2,7 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from decimal import Decimal
+from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal, localcontext
+from typing import Literal
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -95,19 +96,15 @@ def _failures(column: PayloadColumn) -> list[tuple[str, str]]:
 
 def _broken_rules(column: PayloadColumn) -> list[tuple[Rule, str, str]]:
     rules, text, value = column.rules, _text(column), _value(column)
-
-    def typed(limit: str) -> str:
-        # A limit may be finer than the column: 0.5 is a limit for an INT.
-        return f"{Decimal(limit):f}BD" if column.is_exact else cast(literal(limit), column.type)
-
     broken = []
     if rules.min is not None:
-        broken.append((Rule.RULE_MIN, f"{value} < {typed(rules.min)}", f"is less than {rules.min}"))
+        broken.append((Rule.RULE_MIN, _beyond(column, "<", rules.min), f"is less than {rules.min}"))
     if rules.max is not None:
-        broken.append((Rule.RULE_MAX, f"{value} > {typed(rules.max)}", f"is more than {rules.max}"))
+        broken.append((Rule.RULE_MAX, _beyond(column, ">", rules.max), f"is more than {rules.max}"))
     if rules.allowed is not None:
-        allowed = ", ".join(typed(one) for one in rules.allowed)
-        broken.append((Rule.RULE_ALLOWED, f"{value} NOT IN ({allowed})", "is not an allowed value"))
+        known = ", ".join(filter(None, (_known(column, one) for one in rules.allowed)))
+        is_other = f"{value} NOT IN ({known})" if known else "true"
+        broken.append((Rule.RULE_ALLOWED, is_other, "is not an allowed value"))
     if rules.pattern is not None:
         pattern = literal(rf"\A(?:{rules.pattern})\z")
         broken.append((Rule.RULE_PATTERN, f"NOT {text} RLIKE {pattern}", "does not match the pattern"))
@@ -118,6 +115,41 @@ def _broken_rules(column: PayloadColumn) -> list[tuple[Rule, str, str]]:
         is_long = f"length({text}) > {rules.max_length}"
         broken.append((Rule.RULE_LENGTH, is_long, f"is longer than {rules.max_length}"))
     return broken
+
+
+def _beyond(column: PayloadColumn, operator: Literal["<", ">"], limit: str) -> str:
+    """Whether a value is beyond a limit. An exact limit gets the column's own type: a wider one might not hold it."""
+    if not column.is_exact:
+        return f"{_value(column)} {operator} {cast(literal(limit), column.type)}"
+    # A limit may be finer than the column: what is less than 0.5 is, of whole numbers, what is less than 1.
+    exact = _on_grid(column, limit, ROUND_CEILING if operator == "<" else ROUND_FLOOR)
+    whole, scale = _digits(column)
+    if abs(exact) >= Decimal(10) ** whole:
+        return "true" if (exact > 0) == (operator == "<") else "false"
+    return f"{_value(column)} {operator} CAST('{exact:f}' AS DECIMAL({whole + scale},{scale}))"
+
+
+def _known(column: PayloadColumn, text: str) -> str | None:
+    """An allowed value as the column has it, or None where it can have no such value."""
+    if not column.is_exact:
+        return cast(literal(text), column.type)
+    whole, scale = _digits(column)
+    exact = _on_grid(column, text, ROUND_FLOOR)
+    if exact != Decimal(text) or abs(exact) >= Decimal(10) ** whole:
+        return None
+    return f"CAST('{exact:f}' AS DECIMAL({whole + scale},{scale}))"
+
+
+def _digits(column: PayloadColumn) -> tuple[int, int]:
+    """Digits before and after the point."""
+    if column.type.name == TypeName.DECIMAL:
+        return column.type.precision - column.type.scale, column.type.scale
+    return (10 if column.type.name == TypeName.INT else 19), 0
+
+
+def _on_grid(column: PayloadColumn, number: str, rounding: str) -> Decimal:
+    with localcontext(prec=400):
+        return Decimal(number).quantize(Decimal(1).scaleb(-_digits(column)[1]), rounding)
 
 
 def _failure(rule: Rule, column: str, path: str | None, message: str, value: str | None) -> str:

@@ -1,9 +1,12 @@
 """PII leaves Curated and error tables only in these shapes."""
 
 import hashlib
+from collections.abc import Mapping
+from typing import Any
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import BinaryType, StructField, StructType
 
 HIDDEN = "***"
 _SHOWN = 4
@@ -24,8 +27,20 @@ def with_key(rows: DataFrame, secret: bytes) -> DataFrame:
     """Rows that can be `sealed`. The key is joined to them, for one in an expression would show in plans and logs."""
     key = (hashlib.sha256(secret).digest() if len(secret) > _BLOCK else secret).ljust(_BLOCK, b"\0")
     pads = [bytearray(byte ^ pad for byte in key) for pad in (0x36, 0x5C)]
-    halves = rows.sparkSession.createDataFrame([pads], f"{_INNER} binary, {_OUTER} binary")
-    return rows.crossJoin(F.broadcast(halves))
+    return rows.crossJoin(F.broadcast(_one_row(rows.sparkSession, {_INNER: pads[0], _OUTER: pads[1]})))
+
+
+def _one_row(session: SparkSession, cells: Mapping[str, bytearray]) -> DataFrame:
+    """A row of binary columns; made in Java, for Python's own way goes through a file."""
+    jvm: Any = session._jvm
+    java: Any = session._jsparkSession
+    gateway: Any = session.sparkContext._gateway
+    values = gateway.new_array(jvm.java.lang.Object, len(cells))
+    for at, cell in enumerate(cells.values()):
+        values[at] = cell
+    only = jvm.java.util.Collections.singletonList(jvm.org.apache.spark.sql.RowFactory.create(values))
+    types = StructType([StructField(name, BinaryType()) for name in cells])
+    return DataFrame(java.createDataFrame(only, java.parseDataType(types.json())), session)
 
 
 def sealed(text: Column) -> Column:

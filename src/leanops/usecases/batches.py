@@ -1,8 +1,9 @@
 """Batches in the state store: written down before they start, closed after their run record is written."""
 
-from leanops.domain.batches import Batch, from_text, pipeline_id, to_text
-from leanops.domain.errors import StateConflictError
-from leanops.domain.snapshots import Watermark
+from leanops.domain.batches import STANDARDIZED, Batch, from_text, pipeline_id, to_text
+from leanops.domain.errors import PermanentError, StateConflictError
+from leanops.domain.schema import Schema
+from leanops.domain.snapshots import Watermark, has_batch
 from leanops.ports.state import ATTEMPTS, BATCHES, CHECKPOINTS, Row, StateTable
 from leanops.usecases.leases import Lease
 from leanops.usecases.platform import Platform
@@ -67,6 +68,31 @@ def _write(platform: Platform, table: StateTable, row: Row, generation: int) -> 
     if stored and int(stored.row["generation"] or 0) > generation:
         raise StateConflictError(table.name, key)
     platform.state.put(table, row, expected=stored.revision if stored else None)
+
+
+def abandon(platform: Platform, topic: str, layer: str, table: str | None) -> None:
+    """Give up a batch that was begun and is not in its table: its error rows go, and the next cycle begins another."""
+    batch = open_batch(platform, topic, layer)
+    target = platform.catalog.load(table) if table else None
+    if batch is None or (target and has_batch(target, batch.batch_id)):
+        return
+    databases = platform.rules.databases
+    errors = databases.parse_errors if layer == STANDARDIZED else databases.errors
+    platform.catalog.delete(errors, f"batch_id = '{batch.batch_id}'")
+    close(platform, batch)
+
+
+def schema_of(platform: Platform, batch: Batch, active: Schema | None) -> Schema:
+    """The schema a batch was begun with; a repeated batch must not change its meaning."""
+    if active and active.version == batch.schema_version:
+        return active
+    found = platform.schemas.version(batch.topic, batch.schema_version)
+    if found is None:
+        raise PermanentError(
+            f"{batch.topic}: schema version {batch.schema_version}, with which batch {batch.batch_id} was begun, is "
+            f"gone; put its file back, or start anew with: leanops topics retry {batch.topic}"
+        )
+    return found
 
 
 def record_failure(platform: Platform, topic: str, layer: str, reason: str, *, park: bool = False) -> None:

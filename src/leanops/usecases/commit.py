@@ -1,5 +1,6 @@
 """One commit, exactly once: under the lease, found again if its answer is lost, and checked against the counts."""
 
+from leanops.domain.batches import Batch
 from leanops.domain.errors import UnbalancedBatchError
 from leanops.domain.snapshots import Snapshot, has_batch, watermark_from
 from leanops.ports.tables import Lake
@@ -29,7 +30,7 @@ def commit(platform: Platform, lake: Lake, prepared: Prepared, lease: Lease) -> 
     check(platform, lease)
     if snapshot is None:
         raise UnbalancedBatchError(f"{batch.topic}: batch {batch.batch_id} is not in {prepared.table} after its commit")
-    _check_added(platform, prepared, snapshot)
+    check_added(platform, batch, prepared.table, snapshot, prepared.counts.inserted + prepared.counts.updated)
     mark = watermark_from(snapshot)
     if mark:
         set_checkpoint(platform, batch.topic, batch.layer, mark, lease)
@@ -41,13 +42,11 @@ def _committed(platform: Platform, prepared: Prepared) -> Snapshot | None:
     return has_batch(table, prepared.batch.batch_id) if table else None
 
 
-def _check_added(platform: Platform, prepared: Prepared, snapshot: Snapshot) -> None:
+def check_added(platform: Platform, batch: Batch, table: str, snapshot: Snapshot, expected: int) -> None:
     """The table's own number of added rows must be ours; where it is not, the topic is parked at once."""
-    expected = prepared.counts.inserted + prepared.counts.updated
     if snapshot.added_records != expected:
-        batch = prepared.batch
         reason = (
-            f"{prepared.table}: snapshot {snapshot.snapshot_id} added {snapshot.added_records} rows, not {expected}; "
+            f"{table}: snapshot {snapshot.snapshot_id} added {snapshot.added_records} rows, not {expected}; "
             f"look at batch {batch.batch_id}, then run: leanops topics retry {batch.topic}"
         )
         record_failure(platform, batch.topic, batch.layer, reason, park=True)

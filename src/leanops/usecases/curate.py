@@ -24,7 +24,7 @@ from leanops.domain.tables import STANDARDIZED_SYSTEM_COLUMNS
 from leanops.ports.tables import Lake, Merge
 from leanops.transforms import curate as rows
 from leanops.transforms import quarantine
-from leanops.usecases.batches import begin, open_batch, set_checkpoint
+from leanops.usecases.batches import begin, open_batch, schema_of, set_checkpoint
 from leanops.usecases.leases import Lease
 from leanops.usecases.lookup import Bounds, stored_rows
 from leanops.usecases.platform import Platform, secret_key
@@ -46,8 +46,8 @@ def prepare(
     batch = _next_batch(platform, topic, schema, source, newest, target, mark, lease)
     if batch is None:
         return None
-    used = schema if schema.version == batch.schema_version else platform.schemas.version(topic, batch.schema_version)
-    return _Work(platform, lake, batch, used or schema, source, target).prepared(accept_errors=accept_errors)
+    used = schema_of(platform, batch, schema)
+    return _Work(platform, lake, batch, used, source, target).prepared(accept_errors=accept_errors)
 
 
 def curated_table(platform: Platform, schema: Schema) -> TableView:
@@ -89,6 +89,7 @@ def _next_batch(
         return begun
     if newest.batch_seq <= start or source.head is None:
         return None
+    _check_columns(topic, schema, source)
     batch = Batch(
         batch_id=new_batch_id(platform.clock()),
         topic=topic,
@@ -107,6 +108,17 @@ def _next_batch(
     return batch
 
 
+def _check_columns(topic: str, schema: Schema, source: TableView) -> None:
+    """Before a batch is begun: what it is begun with, it is repeated with."""
+    known = set(source.columns) - set(STANDARDIZED_SYSTEM_COLUMNS)
+    missing = [column.name for column in schema.payload_columns if not column.path and column.name not in known]
+    if missing:
+        raise UsageError(
+            f"{topic}: the schema names {', '.join(missing)} without a path, and Standardized has no such column; "
+            "give it a path and deploy the schema again"
+        )
+
+
 class _Work:
     """The work on one batch; each step names what the next one needs."""
 
@@ -117,9 +129,11 @@ class _Work:
         self.source, self.target = source, target
 
     def prepared(self, *, accept_errors: bool) -> Prepared:
-        self._check_columns()
         changed = self._changed()
-        sources = rows.sources_of(self.schema, self.source.paths, self.source.columns)
+        # A repeated batch reads the table as it was: a column that came later is not there.
+        there = {name: kind for name, kind in self.source.columns.items() if name in changed.columns}
+        paths = {path: name for path, name in self.source.paths.items() if name in there}
+        sources = rows.sources_of(self.schema, paths, there)
         judged = rows.judged(changed, sources)
         read, bounds = self._measured(changed)
         self.lake.fit(read)
@@ -150,17 +164,6 @@ class _Work:
             counts=counts,
             held=(verdicts,),
         )
-
-    def _check_columns(self) -> None:
-        known = set(self.source.columns) - set(STANDARDIZED_SYSTEM_COLUMNS)
-        missing = [
-            column.name for column in self.schema.payload_columns if not column.path and column.name not in known
-        ]
-        if missing:
-            raise UsageError(
-                f"{self.batch.topic}: the schema names {', '.join(missing)} without a path, and Standardized has no "
-                "such column; give it a path and deploy the schema again"
-            )
 
     def _changed(self) -> DataFrame:
         """What Standardized gained: rows by their batch number, at one fixed snapshot."""

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from leanops.domain.batches import CURATED, STANDARDIZED, pipeline_id
-from leanops.domain.errors import LeanOpsError, UnknownTopicError
+from leanops.domain.errors import UnknownTopicError, reason_of
 from leanops.domain.planning import Outcome
 from leanops.domain.schema import Schema
 from leanops.domain.snapshots import TableView, new_range, valid_watermark
@@ -38,17 +38,21 @@ def plan_cycle(platform: Platform, topics: Sequence[str] | None, *, force: bool 
     failures = {str(stored.row["pipeline_id"]): stored.row for stored in platform.state.rows(ATTEMPTS)}
     begun = {str(stored.row["pipeline_id"]) for stored in platform.state.rows(BATCHES)}
     chosen = topics or sorted(registry)
-    return [_plan(platform, registry[topic], {} if force else failures, begun) for topic in chosen]
+    return [_guarded(platform, registry[topic], {} if force else failures, begun) for topic in chosen]
+
+
+def _guarded(platform: Platform, state: Row, failures: dict[str, Row], begun: set[str]) -> TopicPlan:
+    try:
+        return _plan(platform, state, failures, begun)
+    except Exception as failure:  # noqa: BLE001 - a topic whose tables cannot be read does not stop the others
+        return TopicPlan(str(state["topic_name"]), outcome=Outcome.FAILED, reason=reason_of(failure))
 
 
 def _plan(platform: Platform, state: Row, failures: dict[str, Row], begun: set[str]) -> TopicPlan:
     topic = str(state["topic_name"])
     if state["status"] == PAUSED:
         return TopicPlan(topic, outcome=Outcome.PAUSED, reason=_text(state["reason"]))
-    try:
-        schema = platform.schemas.active(topic)
-    except LeanOpsError as wrong:
-        return TopicPlan(topic, outcome=Outcome.FAILED, reason=str(wrong))
+    schema = platform.schemas.active(topic)
     if schema is None and not platform.rules.explore:
         return TopicPlan(topic, outcome=Outcome.NO_SCHEMA, reason="events wait in RAW; deploy a schema to process them")
     if schema is not None and not state["processing_enabled"]:
@@ -63,10 +67,7 @@ def _work(
     databases = platform.rules.databases
     raw = platform.catalog.load(databases.raw_table(topic))
     standardized = platform.catalog.load(databases.standardized_table(topic))
-    try:
-        rows = _new_rows(raw, standardized)
-    except LeanOpsError as wrong:
-        return TopicPlan(topic, schema, outcome=Outcome.FAILED, reason=str(wrong))
+    rows = _new_rows(raw, standardized)
     held = {layer: _held_back(platform, failures.get(pipeline_id(topic, layer))) for layer in (STANDARDIZED, CURATED)}
     to_standardize = rows > 0 or pipeline_id(topic, STANDARDIZED) in begun
     standardize = to_standardize and held[STANDARDIZED] is None

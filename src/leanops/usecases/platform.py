@@ -35,7 +35,7 @@ class Rules:
 
 @dataclass(frozen=True)
 class Secret:
-    """The key of HMACs, and its name; the key itself is never written anywhere."""
+    """The key of HMACs, and its name; the key itself stands in no table, plan or log."""
 
     key: bytes
     key_id: str

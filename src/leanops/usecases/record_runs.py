@@ -10,6 +10,7 @@ from leanops.domain.schema import Schema
 from leanops.domain.snapshots import Snapshot, has_batch, watermark_from
 from leanops.domain.tables import OPS
 from leanops.usecases.batches import close, open_batch, set_checkpoint
+from leanops.usecases.commit import check_added
 from leanops.usecases.drift import drift_rows, mark_logged
 from leanops.usecases.leases import Lease
 from leanops.usecases.platform import Platform
@@ -100,6 +101,7 @@ def complete_begun(platform: Platform, cycle_id: str, topic: str, schema: Schema
             continue
         mark = watermark_from(snapshot)
         assert mark is not None
+        check_added(platform, batch, name, snapshot, mark.counts["inserted"] + mark.counts["updated"])
         set_checkpoint(platform, topic, layer, mark, lease)
         if _is_recorded(platform, batch):
             close(platform, batch)

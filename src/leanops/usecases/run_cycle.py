@@ -11,7 +11,7 @@ from typing import TypeVar
 from pyspark.sql import DataFrame
 
 from leanops.domain.batches import CURATED, STANDARDIZED, Batch
-from leanops.domain.errors import LeanOpsError, LeaseHeldError, LeaseLostError
+from leanops.domain.errors import LeanOpsError, LeaseHeldError, LeaseLostError, reason_of
 from leanops.domain.planning import Outcome, packed
 from leanops.domain.snapshots import Snapshot
 from leanops.domain.tables import ERRORS
@@ -64,7 +64,7 @@ class _Job:
         return self.result.outcome == Outcome.FAILED
 
     def fail(self, failure: Exception) -> None:
-        self.result.outcome, self.result.reason = Outcome.FAILED, _reason(failure)
+        self.result.outcome, self.result.reason = Outcome.FAILED, reason_of(failure)
         self.result.failure = failure
 
 
@@ -219,13 +219,6 @@ class _Cycle:
         # The state store may be what failed; the outcome says so.
         with suppress(LeanOpsError):
             record_failure(self.platform, job.plan.topic, layer, job.result.reason or "")
-
-
-def _reason(failure: Exception) -> str:
-    """One line. A foreign exception's text may quote data, so only its kind is told."""
-    if isinstance(failure, LeanOpsError):
-        return str(failure)
-    return f"{type(failure).__name__} from the engine; see it with: leanops --debug cycle"
 
 
 def _layer_result(prepared: Prepared, snapshot: Snapshot, seconds: float) -> LayerResult:

@@ -14,13 +14,21 @@ from leanops.domain.evolution import ColumnPlan, plan_columns, real_paths
 from leanops.domain.flatten import NULL, Kind, ParseError, flat
 from leanops.domain.layout import learn
 from leanops.domain.schema import DEFAULT_KEY_PATH, DEFAULT_PERIOD_PATHS, Keys, Schema
-from leanops.domain.snapshots import SourceRange, TableView, Watermark, new_range, valid_watermark, watermark_of
+from leanops.domain.snapshots import (
+    SourceRange,
+    TableView,
+    Watermark,
+    is_ancestor,
+    new_range,
+    valid_watermark,
+    watermark_of,
+)
 from leanops.domain.tables import STANDARDIZED as STANDARDIZED_TABLE
 from leanops.ports.tables import Lake, Merge
 from leanops.transforms import quarantine
 from leanops.transforms import standardize as rows
 from leanops.transforms.flatten import FlattenPlan, cells, observed_kinds
-from leanops.usecases.batches import begin, open_batch, set_checkpoint
+from leanops.usecases.batches import begin, open_batch, schema_of, set_checkpoint
 from leanops.usecases.drift import Memory
 from leanops.usecases.leases import Lease
 from leanops.usecases.lookup import Bounds, stored_rows
@@ -43,8 +51,7 @@ def prepare(platform: Platform, lake: Lake, topic: str, schema: Schema | None, l
     batch = _next_batch(platform, topic, schema, raw, target, mark, lease)
     if batch is None:
         return None
-    used = schema if schema is None or schema.version == batch.schema_version else None
-    used = used or (platform.schemas.version(topic, batch.schema_version) if batch.schema_version else None)
+    used = schema_of(platform, batch, schema) if batch.schema_version else None
     return _Work(platform, lake, batch, used, target, mark).prepared()
 
 
@@ -59,7 +66,12 @@ def _next_batch(
 ) -> Batch | None:
     """The batch that was begun and not committed, else a new one."""
     begun = open_batch(platform, topic, STANDARDIZED)
-    if begun and begun.source_uuid == raw.uuid and begun.source_from == _position(mark, begun):
+    if (
+        begun
+        and begun.source_uuid == raw.uuid
+        and begun.source_from == _position(mark, begun)
+        and is_ancestor(raw, begun.source_to)
+    ):
         return begun
     source = new_range(raw, mark)
     if source is None:

@@ -7,7 +7,8 @@ from leanops.domain.errors import UnknownTopicError
 from leanops.domain.tables import OPS, RAW
 from leanops.domain.topics import check_new_topic
 from leanops.ports.state import SCHEMA_REGISTRY, Row, Stored
-from leanops.usecases.batches import forget_failures
+from leanops.usecases.batches import abandon, forget_failures
+from leanops.usecases.leases import held
 from leanops.usecases.platform import Platform
 
 READY, PAUSED = "READY", "PAUSED"
@@ -68,10 +69,14 @@ def resume_topic(platform: Platform, topic: str) -> Topic:
 
 
 def retry_topic(platform: Platform, topic: str) -> Topic:
-    """Forget earlier failures, so that the next cycle tries again."""
+    """Forget earlier failures and batches that were begun and never committed: the next cycle begins anew."""
     found = find_topic(platform, topic)
-    for layer in (STANDARDIZED, CURATED):
-        forget_failures(platform, topic, layer)
+    databases, schema = platform.rules.databases, platform.schemas.active(topic)
+    with held(platform, f"topic/{topic}"):
+        abandon(platform, topic, STANDARDIZED, databases.standardized_table(topic))
+        abandon(platform, topic, CURATED, databases.curated_table(schema.table_name) if schema else None)
+        for layer in (STANDARDIZED, CURATED):
+            forget_failures(platform, topic, layer)
     return found
 
 

@@ -123,6 +123,10 @@ class IcebergCatalog:
         found = scan if where == "true" else scan.filter(where)
         return list(found.to_arrow().to_pylist())
 
+    def delete(self, name: str, where: str) -> None:
+        if self._catalog.table_exists(name):
+            self._retried(name, lambda table: table.delete(where))
+
     def count(self, name: str) -> int:
         try:
             table = self._catalog.load_table(name)
