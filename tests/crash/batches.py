@@ -19,7 +19,7 @@ SCHEMA: dict[str, Any] = {
         {"name": "email", "path": "$.email", "type": "STRING", "pii": "mask"},
     ],
 }
-KILLS = 12 if int(os.environ.get("CRASH_SEEDS", "20")) >= 100 else 3
+KILLS = 12 if int(os.environ.get("CRASH_SEEDS", "20")) >= 100 else 1
 START = datetime(2024, 1, 30, tzinfo=UTC)
 
 
