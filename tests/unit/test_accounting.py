@@ -27,9 +27,18 @@ def curated(draw: st.DrawFn) -> CuratedCounts:
     return CuratedCounts(read=sum(parts.values()), **parts, behind=draw(NUMBER), cross_period=draw(NUMBER))
 
 
+def balances(counts: StandardizedCounts | CuratedCounts) -> bool:
+    try:
+        counts.check()
+    except UnbalancedBatchError:
+        return False
+    return True
+
+
 @given(standardized() | curated())
 def test_counts_that_add_up_pass(counts: StandardizedCounts | CuratedCounts) -> None:
-    counts.check()
+    assert balances(counts)
+    assert not balances(replace(counts, read=counts.read + 1))
 
 
 @given(standardized() | curated(), st.sampled_from([-1, 1]), st.data())

@@ -169,6 +169,8 @@ def test_a_worker_whose_lease_was_taken_over_does_not_give_it_away(one: Platform
         clock.advance(LEASE_S)
         mine = acquire(two, "topic/t")
     check(two, mine)
+    with pytest.raises(LeaseHeldError):
+        acquire(one, "topic/t")
 
 
 def test_the_heart_has_stopped_before_the_lease_is_given_back(one: Platform) -> None:

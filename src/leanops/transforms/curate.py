@@ -123,21 +123,24 @@ def _beyond(column: PayloadColumn, operator: Literal["<", ">"], limit: str) -> s
         return f"{_value(column)} {operator} {cast(literal(limit), column.type)}"
     # A limit may be finer than the column: what is less than 0.5 is, of whole numbers, what is less than 1.
     exact = _on_grid(column, limit, ROUND_CEILING if operator == "<" else ROUND_FLOOR)
-    whole, scale = _digits(column)
-    if abs(exact) >= Decimal(10) ** whole:
+    written = _written(column, exact)
+    if written is None:
         return "true" if (exact > 0) == (operator == "<") else "false"
-    return f"{_value(column)} {operator} CAST('{exact:f}' AS DECIMAL({whole + scale},{scale}))"
+    return f"{_value(column)} {operator} {written}"
 
 
 def _known(column: PayloadColumn, text: str) -> str | None:
     """An allowed value as the column has it, or None where it can have no such value."""
     if not column.is_exact:
         return cast(literal(text), column.type)
-    whole, scale = _digits(column)
     exact = _on_grid(column, text, ROUND_FLOOR)
-    if exact != Decimal(text) or abs(exact) >= Decimal(10) ** whole:
-        return None
-    return f"CAST('{exact:f}' AS DECIMAL({whole + scale},{scale}))"
+    return _written(column, exact) if exact == Decimal(text) else None
+
+
+def _written(column: PayloadColumn, exact: Decimal) -> str | None:
+    """A number in the column's own type, or None where it has too many digits for it."""
+    whole, scale = _digits(column)
+    return f"CAST('{exact:f}' AS DECIMAL({whole + scale},{scale}))" if abs(exact) < Decimal(10) ** whole else None
 
 
 def _digits(column: PayloadColumn) -> tuple[int, int]:

@@ -131,7 +131,8 @@ class _Work:
     def prepared(self, *, accept_errors: bool) -> Prepared:
         changed = self._changed()
         # A repeated batch reads the table as it was: a column that came later is not there.
-        there = {name: kind for name, kind in self.source.columns.items() if name in changed.columns}
+        names = set(changed.columns)
+        there = {name: kind for name, kind in self.source.columns.items() if name in names}
         paths = {path: name for path, name in self.source.paths.items() if name in there}
         sources = rows.sources_of(self.schema, paths, there)
         judged = rows.judged(changed, sources)

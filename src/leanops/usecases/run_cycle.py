@@ -6,7 +6,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass, field
 from functools import reduce
-from typing import TypeVar
 
 from pyspark.sql import DataFrame
 
@@ -26,7 +25,6 @@ from leanops.usecases.platform import Platform
 from leanops.usecases.prepared import Prepared
 from leanops.usecases.record_runs import LayerResult, complete_begun, record
 
-Item = TypeVar("Item")
 Progress = Callable[[str, str], None]
 _GOOD = (Outcome.DONE, Outcome.STANDARDIZED_ONLY, Outcome.NO_NEW_DATA)
 
