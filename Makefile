@@ -95,7 +95,7 @@ lock: ## Resolve the dependencies anew into both lock files
 	@$(PYTHON) -m venv .venv-lock
 	@.venv-lock/$(PIP) install --quiet uv==0.13.7
 	@.venv-lock/bin/uv pip compile $(UV_FLAGS) --all-extras pyproject.toml requirements.in -o requirements.lock
-	@.venv-lock/bin/uv pip compile $(UV_FLAGS) --extra cluster --extra aws --extra dev pyproject.toml requirements-spark41.in -o requirements-spark41.lock
+	@.venv-lock/bin/uv pip compile $(UV_FLAGS) --extra cluster --extra aws --extra gcp --extra dev pyproject.toml requirements-spark41.in -o requirements-spark41.lock
 	@rm -rf .venv-lock
 
 format: setup ## Format the code and fix what lint can fix

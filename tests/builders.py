@@ -1,7 +1,7 @@
 """Small builders for tests: events, schemas, histories of tables, and a platform without Spark in a folder."""
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -14,7 +14,7 @@ from leanops.adapters.files.schemas import SchemaFolder
 from leanops.adapters.iceberg.catalog import IcebergCatalog
 from leanops.adapters.sql.state import SqlState
 from leanops.domain.batches import STANDARDIZED, Batch
-from leanops.domain.envelope import Event
+from leanops.domain.events import Event
 from leanops.domain.schema import Schema, schema_from_json
 from leanops.domain.snapshots import Snapshot, TableView, Watermark
 from leanops.ports.tables import Lake
@@ -41,6 +41,24 @@ class Clock:
 def event(message_id: str = "m1", payload: str = "{}", **rest: Any) -> Event:
     """An event published now."""
     return Event(**{"message_id": message_id, "publish_time": NOW, "payload": payload, "ingestion_ts": NOW_MS, **rest})
+
+
+def raw_row(sent: Event, topic: str = "orders") -> dict[str, Any]:
+    """The RAW row of an event."""
+    return {
+        "message_id": sent.message_id,
+        "publish_time": sent.publish_time,
+        "topic_name": topic,
+        "json_payload": sent.payload,
+        "ingestion_ts": sent.ingestion_ts,
+        "idempotency_key": sent.idempotency_key,
+        "attributes": json.dumps(sent.attributes, separators=(",", ":")) if sent.attributes else None,
+    }
+
+
+def land(platform: Platform, topic: str, events: Iterable[Event]) -> None:
+    """Events straight into RAW, in one append."""
+    platform.catalog.append(platform.rules.databases.raw_table(topic), [raw_row(sent, topic) for sent in events])
 
 
 def column(name: str = "c", **rest: Any) -> dict[str, Any]:

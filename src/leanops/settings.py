@@ -46,6 +46,17 @@ class Settings(BaseSettings):
     tries: int = Field(5, ge=1, description="A layer that failed this often is parked until it is retried.")
     backoff_s: int = Field(60, ge=0, description="Seconds before a failed layer is tried again; doubles each time.")
     lease_s: int = Field(300, ge=3, description="Seconds after which the lease of a dead worker ends.")
+    cycle_s: int = Field(900, ge=1, description="Seconds between the starts of two cycles of `leanops serve`.")
+    delivery_mb: int = Field(64, ge=1, le=128, description="Megabytes in the delivery buffer that start a flush.")
+    delivery_s: int = Field(300, ge=1, le=900, description="Seconds in the delivery buffer that start a flush.")
+    events_per_message: int = Field(1, ge=1, le=1_000, description="Events that may share one queue message.")
+    idempotency_hours: int = Field(
+        0, ge=0, description="Hours a message_id is remembered to drop repeats before RAW; 0 leaves it to Standardized."
+    )
+    breaker_error_rate: float = Field(0.5, gt=0, le=1, description="Rate of failing events that stops a topic.")
+    breaker_min_events: int = Field(20, ge=1, description="Events a window needs before the rate counts.")
+    breaker_window_s: int = Field(60, ge=1, description="Seconds over which the rate of failures is taken.")
+    breaker_pause_s: int = Field(60, ge=1, description="Seconds a topic stays stopped before a probe.")
     pii_key_id: str = Field("local-1", description="Name of the key in use, recorded with what it sealed.")
 
     @classmethod

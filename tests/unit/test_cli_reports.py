@@ -13,9 +13,8 @@ from leanops.emulation.demo import fresh_home
 from leanops.entrypoints.cli.output import printable, shown
 from leanops.runtimes.embedded import Embedded
 from leanops.usecases.deploy_schema import deploy_schema
-from leanops.usecases.publish import publish
 from leanops.usecases.topics import add_topic
-from tests.builders import NOW, event, schema_text, watermark
+from tests.builders import NOW, event, land, schema_text, watermark
 from tests.unit.conftest import Leanops
 
 PAYLOAD = '{"email": "ada@example.com", "odd": "[bold]\\u001b"}'
@@ -25,7 +24,7 @@ PAYLOAD = '{"email": "ada@example.com", "odd": "[bold]\\u001b"}'
 def runtime(home: Path) -> Iterator[Embedded]:
     runtime = Embedded(home)
     add_topic(runtime.platform, "orders")
-    publish(runtime.platform, "orders", [event("m1", PAYLOAD), event("m2", "{}")])
+    land(runtime.platform, "orders", [event("m1", PAYLOAD), event("m2", "{}")])
     yield runtime
     runtime.close()
 

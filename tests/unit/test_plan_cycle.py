@@ -18,9 +18,8 @@ from leanops.usecases.deploy_schema import deploy_schema
 from leanops.usecases.leases import Lease
 from leanops.usecases.plan_cycle import TopicPlan, plan_cycle
 from leanops.usecases.platform import Platform, Rules
-from leanops.usecases.publish import publish
 from leanops.usecases.topics import add_topic, pause_topic, retry_topic
-from tests.builders import Clock, batch, event, platform_in, schema, schema_text, watermark
+from tests.builders import Clock, batch, event, land, platform_in, schema, schema_text, watermark
 
 RAW, STANDARD, CURATE = "iceberg_raw_db.orders_staging", "iceberg_standardized_db.orders", "iceberg_curated_db.orders"
 LEASE = Lease("topic/orders", "one", 1)
@@ -40,7 +39,7 @@ def platform(tmp_path: Path, clock: Clock) -> Iterator[Platform]:
 
 def onboard(platform: Platform, *, events: int = 0) -> None:
     deploy_schema(platform, "orders", schema_text(), "schema.json", "someone")
-    publish(platform, "orders", [event(f"m{number}") for number in range(events)])
+    land(platform, "orders", [event(f"m{number}") for number in range(events)])
 
 
 def plan(platform: Platform, **options: Any) -> TopicPlan:
@@ -78,7 +77,7 @@ def test_a_paused_topic_says_why(platform: Platform) -> None:
 
 
 def test_a_topic_without_a_schema_waits(platform: Platform) -> None:
-    publish(platform, "orders", [event()])
+    land(platform, "orders", [event()])
     found = plan(platform)
     assert (found.outcome, found.standardize, found.curate) == (Outcome.NO_SCHEMA, False, False)
     assert "deploy a schema" in (found.reason or "")
@@ -87,7 +86,7 @@ def test_a_topic_without_a_schema_waits(platform: Platform) -> None:
 def test_where_exploring_is_allowed_a_topic_without_a_schema_is_standardized(platform: Platform) -> None:
     exploring = replace(platform, rules=replace(platform.rules, explore=True))
     assert plan(exploring).outcome == Outcome.NO_NEW_DATA
-    publish(platform, "orders", [event()])
+    land(platform, "orders", [event()])
     assert plan(exploring) == TopicPlan("orders", None, 1, standardize=True, curate=False)
     standardize(platform)
     assert plan(exploring).outcome == Outcome.NO_NEW_DATA
@@ -120,7 +119,7 @@ def test_a_topic_that_is_through_has_no_new_data(platform: Platform) -> None:
     standardize(platform)
     curate(platform)
     assert plan(platform).outcome == Outcome.NO_NEW_DATA
-    publish(platform, "orders", [event("m9")])
+    land(platform, "orders", [event("m9")])
     assert plan(platform) == TopicPlan("orders", schema(), 1, standardize=True, curate=True)
 
 
@@ -198,7 +197,7 @@ def test_a_parked_curated_does_not_stop_standardized(platform: Platform) -> None
 def test_a_parked_standardized_does_not_stop_a_curated_that_lags(platform: Platform) -> None:
     onboard(platform, events=1)
     standardize(platform)
-    publish(platform, "orders", [event("m9")])
+    land(platform, "orders", [event("m9")])
     fail(platform, STANDARDIZED, 2)
     assert plan(platform) == TopicPlan(
         "orders", schema(), 1, standardize=False, curate=True, held="parked after 2 tries: no room"

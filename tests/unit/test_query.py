@@ -18,7 +18,7 @@ from leanops.adapters.iceberg.query import DuckQuery
 from leanops.adapters.iceberg.scan import Scan
 from leanops.domain.errors import UsageError
 from leanops.domain.tables import ERRORS, RAW
-from tests.builders import NOW, event
+from tests.builders import NOW, event, raw_row
 
 ORDERS, ERROR_TABLE = "iceberg_raw_db.orders_staging", "iceberg_curated_db.errors"
 Read = list[tuple[str, tuple[str, ...], BooleanExpression]]
@@ -32,7 +32,7 @@ def catalog(tmp_path: Path) -> Iterator[SqlCatalog]:
     for day in (1, 2, 3):
         publish_time = NOW.replace(day=day)
         rows = [event(f"m{day}{n}", f'{{"n":{n}}}', publish_time=publish_time, ingestion_ts=n) for n in range(4)]
-        tables.append(ORDERS, [row.raw_row("orders") for row in rows])
+        tables.append(ORDERS, [raw_row(row) for row in rows])
     tables.create(ERROR_TABLE, replace(ERRORS, columns={**ERRORS.columns, "amount": "decimal(18,2)"}))
     failure = {"rule": "rule_min", "column": "amount", "path": "$.amount", "message": "too small", "value": "-1"}
     tables.append(ERROR_TABLE, [{"error_id": "e1", "message_id": "m10", "failures": [failure], "detected_ts": NOW}])

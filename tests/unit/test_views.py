@@ -14,13 +14,12 @@ from leanops.runtimes.embedded import Embedded, create_home
 from leanops.usecases.batches import record_failure
 from leanops.usecases.deploy_schema import deploy_schema
 from leanops.usecases.platform import Platform
-from leanops.usecases.publish import publish
 from leanops.usecases.topics import add_topic
 from leanops.views.balance import running_totals, whole_topic
 from leanops.views.errors import find_error, list_errors, payload_of
 from leanops.views.sources import Sources
 from leanops.views.status import TopicStatus, status
-from tests.builders import NOW, NOW_MS, event, schema_text, snapshot, table, watermark
+from tests.builders import NOW, NOW_MS, event, land, schema_text, snapshot, table, watermark
 
 STANDARD, CURATE = "iceberg_standardized_db.orders", "iceberg_curated_db.orders"
 
@@ -78,7 +77,7 @@ def quarantine(platform: Platform, message: str, error_id: str = "ab" * 16, **ch
 
 
 def published(platform: Platform, *messages: str) -> None:
-    publish(platform, "orders", [event(message, f'{{"of": "{message}"}}') for message in messages])
+    land(platform, "orders", [event(message, f'{{"of": "{message}"}}') for message in messages])
 
 
 def only(sources: Sources) -> TopicStatus:
@@ -214,7 +213,7 @@ def test_errors_are_filtered_and_come_newest_first(runtime: Embedded, sources: S
 @pytest.mark.parametrize("message", ["m1", "it's\n[odd]", "naïve"])
 def test_the_event_of_an_error_is_found_in_raw(runtime: Embedded, sources: Sources, message: str) -> None:
     events = [event(message, "{first", ingestion_ts=NOW_MS), event(message, "{copy", ingestion_ts=NOW_MS + 1)]
-    publish(runtime.platform, "orders", [event("another"), *events])
+    land(runtime.platform, "orders", [event("another"), *events])
     quarantine(runtime.platform, message)
     found = payload_of(sources, find_error(sources, "ababab"))
     assert found is not None

@@ -1,92 +1,117 @@
-"""The envelope of an event: what travels with its payload, and the lines of a file that hold events."""
+"""The envelope of an event: what travels with its payload through a queue."""
 
-import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from typing import Any
+from datetime import UTC, datetime, timedelta
+from typing import Annotated
 
 import msgspec
 
-from leanops.domain.errors import UsageError
+LATEST_MICROS = 253_402_300_799_999_999
+"""The last microsecond of the year 9999."""
+LONGEST_ID = 1_024
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+_Text = Annotated[str, msgspec.Meta(min_length=1)]
 
-_MEMBERS = {"message_id", "publish_time", "payload", "idempotency_key", "attributes", "ingestion_ts"}
-_members = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+def micros(moment: datetime) -> int:
+    """Microseconds since 1970."""
+    return (moment - _EPOCH) // _MICROSECOND
+
+
+class Envelope(msgspec.Struct, omit_defaults=True):
+    """What a queue carries for one event; exactly one of payload, data and claim holds its bytes."""
+
+    topic: _Text
+    message_id: Annotated[str, msgspec.Meta(min_length=1, max_length=LONGEST_ID)]
+    publish_time: Annotated[int, msgspec.Meta(ge=0, le=LATEST_MICROS)]
+    """Microseconds since 1970, as RAW and Firehose want them."""
+    payload: str | None = None
+    data: bytes | None = None
+    """In base64: bytes that are not UTF-8."""
+    claim: _Text | None = None
+    """The file that holds bytes too large for the queue."""
+    idempotency_key: str | None = None
+    attributes: dict[str, str] | None = None
+    ingestion_ts: Annotated[int, msgspec.Meta(ge=0, lt=2**53)] | None = None
+    """Only where the publisher says it; else the processor stamps it."""
+
+    def __post_init__(self) -> None:
+        if (self.payload is None) + (self.data is None) + (self.claim is None) != 2:
+            raise ValueError("Expected exactly one of `payload`, `data` and `claim`")
 
 
 @dataclass(frozen=True)
-class Event:
-    """One message on its way to RAW."""
+class BadEnvelope:
+    """A queue message, or a part of one, that cannot be understood; the reason quotes nothing of it."""
 
-    message_id: str
-    publish_time: datetime
-    payload: str
-    ingestion_ts: int
-    idempotency_key: str | None = None
-    attributes: str | None = None
-
-    def raw_row(self, topic: str) -> dict[str, Any]:
-        """The event as a RAW row."""
-        return {
-            "message_id": self.message_id,
-            "publish_time": self.publish_time,
-            "topic_name": topic,
-            "json_payload": self.payload,
-            "ingestion_ts": self.ingestion_ts,
-            "idempotency_key": self.idempotency_key,
-            "attributes": self.attributes,
-        }
+    body: bytes
+    message_id: str | None
+    reason: str
 
 
-def event_from_line(line: str, now: datetime, place: str) -> Event:
-    """The event in one line of an envelope file; raises UsageError that says what is wrong with the line."""
+_one = msgspec.json.Decoder(Envelope)
+_several = msgspec.json.Decoder(list[Envelope])
+_parts = msgspec.json.Decoder(list[msgspec.Raw])
+_encoder = msgspec.json.Encoder()
+
+
+def encoded(envelope: Envelope) -> bytes:
+    """A queue message with one event."""
+    return _encoder.encode(envelope)
+
+
+def bodies(envelopes: Iterable[Envelope], events: int, limit: int) -> Iterator[tuple[bytes, list[Envelope]]]:
+    """Queue messages of up to so many events and bytes, in order; an envelope over the limit comes alone."""
+    parts: list[bytes] = []
+    members: list[Envelope] = []
+    size = 1
+    for envelope in envelopes:
+        part = _encoder.encode(envelope)
+        if members and (len(members) == events or size + len(part) + 1 > limit):
+            yield _body(parts), members
+            parts, members, size = [], [], 1
+        parts.append(part)
+        members.append(envelope)
+        size += len(part) + 1
+    if members:
+        yield _body(parts), members
+
+
+def _body(parts: Sequence[bytes]) -> bytes:
+    return parts[0] if len(parts) == 1 else b"[" + b",".join(parts) + b"]"
+
+
+def envelopes_in(body: bytes) -> Sequence[Envelope | BadEnvelope]:
+    """Every envelope of a queue message; one that cannot be understood spoils no other."""
     try:
-        raw = _members.decode(line)
-        said = {name: msgspec.json.decode(value) for name, value in raw.items() if name != "payload"}
+        if body.startswith(b"["):
+            return _several.decode(body) or [BadEnvelope(body, None, "holds no envelope")]
+        return [_one.decode(body)]
+    except (ValueError, RecursionError) as wrong:
+        return _apart(body, str(wrong))
+
+
+def _apart(body: bytes, reason: str) -> Sequence[Envelope | BadEnvelope]:
+    try:
+        parts = [bytes(part) for part in _parts.decode(body)]
     except (ValueError, RecursionError):
-        raise UsageError(f"{place} is no JSON object in UTF-8; write one envelope a line") from None
-    if not raw.keys() >= {"message_id", "publish_time", "payload"}:
-        raise UsageError(f"{place} is no envelope; it needs message_id, publish_time and payload")
-    unknown = sorted(raw.keys() - _MEMBERS)
-    if unknown:
-        raise UsageError(f"{place} has an unknown member {unknown[0]!r}; use {', '.join(sorted(_MEMBERS))}")
-    return Event(
-        message_id=_text(said, "message_id", place),
-        publish_time=_time(said["publish_time"], place),
-        payload=_payload(bytes(raw["payload"]), place),
-        ingestion_ts=_number(said.get("ingestion_ts"), now, place),
-        idempotency_key=_text(said, "idempotency_key", place) if said.get("idempotency_key") is not None else None,
-        attributes=json.dumps(said["attributes"], ensure_ascii=False) if said.get("attributes") is not None else None,
-    )
+        return [BadEnvelope(body, _message_id(body), reason)]
+    return [_understood(part) for part in parts]
 
 
-def _text(said: Mapping[str, Any], name: str, place: str) -> str:
-    value = said[name]
-    if not isinstance(value, str) or not value:
-        raise UsageError(f"{place}: {name} must be a text that is not empty")
-    return value
-
-
-def _payload(text: bytes, place: str) -> str:
-    """A text's content, or an object as it was written: a parser in between would change its numbers."""
-    if text.startswith(b"{"):
-        return text.decode()
-    if text.startswith(b'"'):
-        return msgspec.json.decode(text, type=str)
-    raise UsageError(f"{place}: payload must be an object, or a text that holds the exact payload")
-
-
-def _time(value: Any, place: str) -> datetime:
+def _understood(part: bytes) -> Envelope | BadEnvelope:
     try:
-        moment = datetime.fromisoformat(value)
-        return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
-    except (TypeError, ValueError, OverflowError):
-        raise UsageError(f"{place}: publish_time must be an ISO 8601 text like 2026-11-15T08:00:00Z") from None
+        return _one.decode(part)
+    except (ValueError, RecursionError) as wrong:
+        return BadEnvelope(part, _message_id(part), str(wrong))
 
 
-def _number(value: Any, now: datetime, place: str) -> int:
-    if value is None:
-        return int(now.timestamp() * 1000)
-    if type(value) is not int or not 0 <= value < 2**53:
-        raise UsageError(f"{place}: ingestion_ts must be epoch milliseconds")
-    return value
+def _message_id(body: bytes) -> str | None:
+    """The id of a message that is otherwise wrong, so that its error can be found by it."""
+    try:
+        found = msgspec.json.decode(body, type=dict[str, msgspec.Raw]).get("message_id")
+        return msgspec.json.decode(found, type=str)[:LONGEST_ID] or None if found else None
+    except (ValueError, RecursionError):
+        return None

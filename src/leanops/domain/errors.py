@@ -4,6 +4,10 @@ LeanOpsError
 ├── RetryableError                the same call may succeed later
 │   ├── StateConflictError        someone else changed the row first
 │   ├── StateUnavailableError     the state store does not answer
+│   ├── QueueUnavailableError     the queue does not answer
+│   ├── DeliveryUnavailableError  the delivery stream takes nothing right now
+│   ├── FilesUnavailableError     the file store does not answer
+│   ├── SourceUnavailableError    Pub/Sub does not answer
 │   ├── EngineUnavailableError    Java, a jar or a server cannot be had right now
 │   ├── LeaseHeldError            another worker has the topic
 │   ├── LeaseLostError            our lease expired or was taken over
@@ -45,6 +49,22 @@ class StateConflictError(RetryableError):
 
 class StateUnavailableError(RetryableError):
     """The state store does not answer."""
+
+
+class QueueUnavailableError(RetryableError):
+    """The queue does not answer."""
+
+
+class DeliveryUnavailableError(RetryableError):
+    """The delivery stream takes nothing right now: throttled, full or away."""
+
+
+class FilesUnavailableError(RetryableError):
+    """The file store does not answer."""
+
+
+class SourceUnavailableError(RetryableError):
+    """Pub/Sub does not answer."""
 
 
 class EngineUnavailableError(RetryableError):

@@ -1,6 +1,6 @@
 """What a table's history tells: snapshots, the watermark they carry, and the range a batch may read."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 
 from leanops.domain.accounting import Counts, Totals
@@ -163,7 +163,8 @@ def _whole(table: TableView, *, is_gap: bool) -> SourceRange | None:
     """All rows at the head, counted by the appends where history is whole, else by the table's own total."""
     assert table.head is not None
     history = table.ancestors()
-    is_whole = history[-1].parent_id is None
+    # Expiry may cut the parent off the oldest snapshot it keeps; only the first one ever has this number.
+    is_whole = history[-1].sequence_number <= 1
     appended = sum(s.added_records for s in _appends(table, history))
     retired = any(s.operation == "delete" for s in history)
     total = int(history[0].summary.get("total-records", 0))
@@ -186,3 +187,10 @@ def _appends(table: TableView, snapshots: Sequence[Snapshot]) -> list[Snapshot]:
 def is_ancestor(table: TableView, snapshot_id: int) -> bool:
     """Whether a snapshot is the head or one of its kept ancestors."""
     return any(snapshot.snapshot_id == snapshot_id for snapshot in table.ancestors())
+
+
+def expirable(table: TableView, needed: Collection[int | None], keep: int) -> list[int]:
+    """Snapshots of an append-only table that nobody needs: older than the last `keep` and than any still needed."""
+    history = table.ancestors()
+    oldest = max((at for at, snapshot in enumerate(history) if snapshot.snapshot_id in needed), default=0)
+    return [snapshot.snapshot_id for snapshot in history[max(keep, oldest + 1) :]]

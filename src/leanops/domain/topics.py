@@ -9,6 +9,7 @@ from leanops.domain.errors import InvalidTopicError
 from leanops.domain.tables import RESERVED_TABLES
 
 LONGEST_TABLE_NAME = 120
+LONGEST_QUEUE_NAME = 60
 _TOPIC = re.compile(r"[A-Za-z][A-Za-z0-9._~+%-]{2,254}")
 _ODD = re.compile(r"[^a-z0-9_]")
 
@@ -24,10 +25,17 @@ def check_topic(topic: str) -> str:
 
 def table_stem(topic: str) -> str:
     """The name a topic gives its tables: lower case, `[a-z0-9_]`, cut and hashed where too long."""
+    return _shortened(topic, LONGEST_TABLE_NAME)
+
+
+def queue_name(topic: str) -> str:
+    """The name a topic gives its queue, short enough for SQS with a prefix and the suffix of dead letters."""
+    return _shortened(topic, LONGEST_QUEUE_NAME)
+
+
+def _shortened(topic: str, longest: int) -> str:
     name = _ODD.sub("_", topic.lower())
-    if len(name) <= LONGEST_TABLE_NAME:
-        return name
-    return f"{name[: LONGEST_TABLE_NAME - 9]}_{sha256(topic.encode()).hexdigest()[:8]}"
+    return name if len(name) <= longest else f"{name[: longest - 9]}_{sha256(topic.encode()).hexdigest()[:8]}"
 
 
 def check_new_topic(topic: str, others: Iterable[str]) -> str:
@@ -60,6 +68,10 @@ class Databases:
 
     def curated_table(self, table_name: str) -> str:
         return f"{self.curated}.{table_name}"
+
+    @property
+    def dlq_errors(self) -> str:
+        return f"{self.raw}.dlq_errors"
 
     @property
     def parse_errors(self) -> str:

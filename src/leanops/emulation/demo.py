@@ -7,14 +7,15 @@ from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 
-from leanops.domain.envelope import Event
 from leanops.domain.errors import PermanentError, UsageError
+from leanops.domain.events import Event
 from leanops.domain.planning import Outcome
 from leanops.emulation.orders import Emulation
 from leanops.runtimes.embedded import Embedded, create_home
+from leanops.runtimes.ingestion import landing_of
 from leanops.settings import FILE
 from leanops.usecases.deploy_schema import deploy_schema
-from leanops.usecases.publish import publish
+from leanops.usecases.publish import publish, wait_until_landed
 from leanops.usecases.run_cycle import TopicResult, run_cycle
 from leanops.usecases.topics import add_topic
 from leanops.views.balance import Balance, Check, whole_topic
@@ -72,7 +73,8 @@ def play(runtime: Embedded, emulation: Emulation, tell: Tell, progress: Progress
 
 def _published(runtime: Embedded, name: str, events: Sequence[Event]) -> Step:
     started = time.monotonic()
-    published = publish(runtime.platform, TOPIC, events)
+    published = publish(runtime.platform, runtime.queue, runtime.files, TOPIC, events)
+    wait_until_landed(landing_of(runtime), TOPIC)
     return Step("publish", name, time.monotonic() - started, events=published)
 
 

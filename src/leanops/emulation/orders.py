@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from leanops.domain.envelope import Event
+from leanops.domain.events import Event
 from leanops.emulation.shop import Shop
 
 DAYS_PER_BATCH = 2.5

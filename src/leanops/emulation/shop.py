@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
-from leanops.domain.envelope import Event
+from leanops.domain.events import Event
 
 STATUSES = ("NEW", "PAID", "SHIPPED", "CANCELLED")
 CURRENCIES = ("EUR", "USD", "GBP")

@@ -113,7 +113,16 @@ IDEMPOTENCY_KEYS = StateTable("idempotency_keys", ("idempotency_key",), {"expire
 ERROR_TRACKER = StateTable(
     "error_tracker",
     ("error_id",),
-    {"topic_name": str, "status": str, "attempts": int, "source": str, "updated_at": int},
+    {
+        "occurrence": str,
+        "topic_name": str,
+        "message_id": str,
+        "publish_time": int,
+        "rule": str,
+        "reason": str,
+        "source": str,
+        "detected_at": int,
+    },
 )
 BATCHES = StateTable(
     "batches", ("pipeline_id",), {"batch_id": str, "intent": str, "generation": int, "updated_at": int}
@@ -123,6 +132,35 @@ ATTEMPTS = StateTable(
     ("pipeline_id",),
     {"tries": int, "parked": bool, "next_try_at": int, "reason": str, "updated_at": int},
 )
+BREAKERS = StateTable(
+    "breakers",
+    ("topic_name",),
+    {
+        "state": str,
+        "reason": str,
+        "window_start": int,
+        "succeeded": int,
+        "failed": int,
+        "changed_at": int,
+        "forced": bool,
+    },
+)
+WORKERS = StateTable(
+    "workers",
+    ("worker",),
+    {"part": str, "started_at": int, "beat_at": int, "done": int, "failed": int, "error": str},
+)
 DRIFT_STATE = StateTable("drift_state", ("topic_name",), {"paths": str, "updated_at": int})
 
-TABLES = (CHECKPOINTS, LOCKS, SCHEMA_REGISTRY, IDEMPOTENCY_KEYS, ERROR_TRACKER, BATCHES, ATTEMPTS, DRIFT_STATE)
+TABLES = (
+    CHECKPOINTS,
+    LOCKS,
+    SCHEMA_REGISTRY,
+    IDEMPOTENCY_KEYS,
+    ERROR_TRACKER,
+    BATCHES,
+    ATTEMPTS,
+    DRIFT_STATE,
+    BREAKERS,
+    WORKERS,
+)

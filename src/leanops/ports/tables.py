@@ -1,6 +1,6 @@
 """Iceberg tables as the use cases need them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -26,11 +26,28 @@ class Catalog(Protocol):
     def append(self, name: str, rows: Sequence[Mapping[str, Any]], properties: Mapping[str, str] | None = None) -> None:
         """Append rows in one commit, retried against concurrent commits."""
 
+    def land(
+        self,
+        name: str,
+        definition: TableDefinition,
+        columns: Mapping[str, Sequence[Any]],
+        properties: Mapping[str, str],
+        plan: Callable[[TableView], Sequence[int] | None],
+    ) -> None:
+        """Append rows, given as columns, and forget the snapshots the plan names, in one commit.
+
+        The table is created if it was not there. The plan sees the table the commit is based on, and says None where
+        nothing should be appended.
+        """
+
     def select(self, name: str, columns: Sequence[str], where: str = "true") -> list[dict[str, Any]]:
         """Small reads: the rows that match, only these columns; nothing where the table does not exist."""
 
     def delete(self, name: str, where: str) -> None:
         """Remove the rows that match, in one commit; nothing where the table does not exist."""
+
+    def replace(self, name: str, where: str, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Remove the rows that match and append these, in one commit."""
 
     def count(self, name: str) -> int:
         """How many rows a table has, replaced ones left out; none where it does not exist."""

@@ -9,13 +9,17 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from leanops.adapters.files.folder import Folder
 from leanops.adapters.files.schemas import SchemaFolder
 from leanops.adapters.iceberg.catalog import IcebergCatalog
+from leanops.adapters.sql.buffer import SqlBuffer
+from leanops.adapters.sql.queue import SqlQueue
 from leanops.adapters.sql.state import SqlState
 from leanops.domain.batches import ColumnLimits
 from leanops.domain.errors import UsageError
 from leanops.domain.flatten import Limits
 from leanops.domain.topics import Databases
+from leanops.ports.clock import millis
 from leanops.ports.tables import Lake
 from leanops.settings import FILE, Settings, load_settings
 from leanops.usecases.platform import Platform, Rules, Secret, no_step
@@ -25,6 +29,12 @@ if TYPE_CHECKING:
     from leanops.adapters.iceberg.lake import SparkLake
 
 HOME = ".leanops"
+SETTINGS = """\
+# Settings of this home; docs/reference/settings.md lists them all.
+# On a laptop events should be seen soon; without these two lines it takes up to 300 and 900 seconds.
+delivery_s = 5
+cycle_s = 30
+"""
 CATALOG_NAME = "leanops"
 
 
@@ -46,7 +56,7 @@ def find_home() -> Path:
 
 def create_home(home: Path) -> Path:
     """An empty home; one that is there already stays as it is."""
-    for part in ("warehouse", "schemas", "scratch"):
+    for part in ("warehouse", "schemas", "scratch", "files"):
         (home / part).mkdir(parents=True, exist_ok=True)
     key = home / "pii.key"
     if not key.exists():
@@ -55,7 +65,7 @@ def create_home(home: Path) -> Path:
             file.write(secrets.token_hex(32))
     settings = home / FILE
     if not settings.exists():
-        settings.write_text("# Settings of this home; docs/reference/settings.md lists them all.\n")
+        settings.write_text(SETTINGS)
     return home
 
 
@@ -75,6 +85,9 @@ class Embedded:
         self.settings = load_settings(home)
         self.catalog = self._catalog()
         self.state = SqlState(f"sqlite:///{self.home}/state.db")
+        self.queue = SqlQueue(f"sqlite:///{self.home}/queue.db", lambda: millis(clock()))
+        self.buffer = SqlBuffer(f"sqlite:///{self.home}/delivery.db", lambda: millis(clock()))
+        self.files = Folder(self.home / "files")
         self._spark: Any = spark
         self._starting = threading.Lock()
         self._lakes: dict[str, SparkLake] = {}
@@ -150,7 +163,8 @@ class Embedded:
         if self._spark is not None:
             self._spark.stop()
             self._spark = None
-        self.state.close()
+        for store in (self.state, self.queue, self.buffer):
+            store.close()
         self.catalog.engine.dispose()
 
 

@@ -1,31 +1,80 @@
-"""Events straight into RAW: a row for every event, in appends of up to 100,000."""
+"""Events into a topic's queue, and the wait until they are in RAW."""
 
 import secrets
+import time
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from itertools import islice
 
-from leanops.domain.envelope import Event, event_from_line
 from leanops.domain.errors import UsageError
+from leanops.domain.events import Event, event_from_line
+from leanops.domain.topics import queue_name
+from leanops.ports.delivery import Buffer
+from leanops.ports.files import Files
+from leanops.ports.queue import Queue
 from leanops.usecases.platform import Platform
+from leanops.usecases.send import messages
 from leanops.usecases.topics import find_topic
+from leanops.usecases.workers import DELIVERY, PROCESSOR, alive
 
-EVENTS_PER_APPEND = 100_000
+EVENTS_PER_SEND = 2_000
 _BLANKS = " \t\x0b\f\r"
 
 
 def publish(
-    platform: Platform, topic: str, events: Iterable[Event], progress: Callable[[int], None] = lambda _count: None
+    platform: Platform,
+    queue: Queue,
+    files: Files,
+    topic: str,
+    events: Iterable[Event],
+    progress: Callable[[int], None] = lambda _count: None,
 ) -> int:
-    """Append the events to the topic's RAW table; how many they were."""
+    """Send the events to the topic's queue; how many they were."""
     find_topic(platform, topic)
-    table = platform.rules.databases.raw_table(topic)
-    published = 0
-    rest = iter(events)
-    while chunk := [event.raw_row(topic) for event in islice(rest, EVENTS_PER_APPEND)]:
-        platform.catalog.append(table, chunk)
+    published, rest = 0, iter(events)
+    while chunk := [event.envelope(topic) for event in islice(rest, EVENTS_PER_SEND)]:
+        waiting = [message for message, _ in messages(queue, files, platform.clock, chunk)]
+        while waiting:
+            waiting = [waiting[position] for position in queue.send(waiting)]
         published += len(chunk)
         progress(published)
     return published
+
+
+@dataclass(frozen=True)
+class Landing:
+    """What brings events from the queue to RAW when nobody else does."""
+
+    platform: Platform
+    queue: Queue
+    buffer: Buffer
+    process: Callable[[], int]
+    flush: Callable[[], int]
+    pause: Callable[[float], None] = time.sleep
+
+
+def wait_until_landed(landing: Landing, topic: str) -> None:
+    """Return when every event sent to the topic before now is in RAW, or has been put aside.
+
+    Whatever part of the work no other process does is done here.
+    """
+    platform, name = landing.platform, queue_name(topic)
+    sent = platform.now_ms()
+
+    def is_queued() -> bool:
+        oldest = landing.queue.depth(name).oldest_ms
+        return oldest is not None and oldest <= sent
+
+    _until(landing, is_queued, PROCESSOR, landing.process)
+    put = platform.now_ms()
+    landing.buffer.hurry()
+    _until(landing, lambda: landing.buffer.holds_before(put), DELIVERY, landing.flush)
+
+
+def _until(landing: Landing, is_waiting: Callable[[], bool], part: str, turn: Callable[[], int]) -> None:
+    while is_waiting():
+        if alive(landing.platform.state, landing.platform.clock, part) or not turn():
+            landing.pause(0.1)
 
 
 def events_from_lines(platform: Platform, lines: Iterable[bytes], name: str, *, envelope: bool) -> Iterator[Event]:
@@ -37,9 +86,9 @@ def events_from_lines(platform: Platform, lines: Iterable[bytes], name: str, *, 
         if not text.strip(_BLANKS):
             continue
         if envelope:
-            yield event_from_line(text, now, f"{name} line {number}")
+            yield event_from_line(text, f"{name} line {number}")
         else:
-            yield Event(f"{run}-{number}", now, text, platform.now_ms())
+            yield Event(f"{run}-{number}", now, text)
 
 
 def _decoded(raw: bytes, place: str) -> str:

@@ -1,9 +1,8 @@
 """Schema files in a folder: `{topic}/active/schema.json`, earlier versions in `{topic}/archive/`."""
 
-import os
-import tempfile
 from pathlib import Path
 
+from leanops.adapters.files.folder import write_whole
 from leanops.domain.errors import InvalidSchemaError
 from leanops.domain.schema import Schema, schema_from_json
 from leanops.domain.topics import check_topic
@@ -59,11 +58,5 @@ class SchemaFolder:
 
 
 def _write(path: Path, text: str) -> None:
-    """Put a file in place in one step, whole or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, scratch = tempfile.mkstemp(dir=path.parent, prefix=".writing-")
-    with os.fdopen(handle, "w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    Path(scratch).replace(path)
+    write_whole(path, text.encode())

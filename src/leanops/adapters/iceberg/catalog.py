@@ -9,7 +9,10 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import CommitFailedException, NoSuchTableError, TableAlreadyExistsError
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
-from pyiceberg.table import Table
+from pyiceberg.table import Table, Transaction
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.update import update_table_metadata
+from pyiceberg.table.update.snapshot import ExpireSnapshots
 from pyiceberg.transforms import DayTransform, IdentityTransform
 from pyiceberg.types import (
     BooleanType,
@@ -43,6 +46,9 @@ PROPERTIES = {
     "write.metadata.delete-after-commit.enabled": "true",
     "write.metadata.previous-versions-max": "20",
     "commit.manifest.target-size-bytes": str(8 << 20),
+    # Without it PyIceberg adds a manifest to the list with every append, and reads them all at the next.
+    "commit.manifest-merge.enabled": "true",
+    "commit.manifest.min-count-to-merge": "20",
     "commit.retry.num-retries": "30",
     "write.metadata.metrics.default": "none",
 }
@@ -114,6 +120,31 @@ class IcebergCatalog:
 
         self._retried(name, append)
 
+    def land(
+        self,
+        name: str,
+        definition: TableDefinition,
+        columns: Mapping[str, Sequence[Any]],
+        properties: Mapping[str, str],
+        plan: Callable[[TableView], Sequence[int] | None],
+    ) -> None:
+        def append(table: Table) -> None:
+            expired = plan(_view(name, table))
+            if expired is None:
+                return
+            transaction = _Transaction(table)
+            rows = pa.table(dict(columns), schema=table.schema().as_arrow())
+            transaction.append(rows, snapshot_properties=dict(properties))
+            if expired:
+                ExpireSnapshots(transaction).by_ids(list(expired)).commit()
+            transaction.commit_transaction()
+
+        try:
+            self._retried(name, append)
+        except NoSuchTableError:
+            self.create(name, definition)
+            self._retried(name, append)
+
     def select(self, name: str, columns: Sequence[str], where: str = "true") -> list[dict[str, Any]]:
         try:
             table = self._catalog.load_table(name)
@@ -126,6 +157,12 @@ class IcebergCatalog:
     def delete(self, name: str, where: str) -> None:
         if self._catalog.table_exists(name):
             self._retried(name, lambda table: table.delete(where))
+
+    def replace(self, name: str, where: str, rows: Sequence[Mapping[str, Any]]) -> None:
+        def overwrite(table: Table) -> None:
+            table.overwrite(pa.Table.from_pylist(list(rows), schema=table.schema().as_arrow()), overwrite_filter=where)
+
+        self._retried(name, overwrite)
 
     def count(self, name: str) -> int:
         try:
@@ -143,6 +180,20 @@ class IcebergCatalog:
             reraise=True,
         )
         return retrying(lambda: change(self._catalog.load_table(name)))
+
+
+class _Transaction(Transaction):
+    """A transaction that applies its changes once; PyIceberg's copies all metadata at each of some 20 looks at it."""
+
+    _applied: tuple[object, TableMetadata] | None = None
+
+    @property
+    def table_metadata(self) -> TableMetadata:
+        if not self._updates:
+            return self._table.metadata
+        if self._applied is None or self._applied[0] is not self._updates:
+            self._applied = self._updates, update_table_metadata(self._table.metadata, self._updates)
+        return self._applied[1]
 
 
 def _view(name: str, table: Table) -> TableView:

@@ -2,19 +2,30 @@
 
 import os
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
 import sqlalchemy as sa
 from sqlalchemy.engine import URL, Connection, Engine
-from sqlalchemy.exc import ArgumentError, DBAPIError, InterfaceError, OperationalError, SQLAlchemyError
+from sqlalchemy.exc import (
+    ArgumentError,
+    DBAPIError,
+    IntegrityError,
+    InterfaceError,
+    OperationalError,
+    ProgrammingError,
+    SQLAlchemyError,
+)
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
+from sqlalchemy.schema import CreateIndex, CreateTable
 from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_random_exponential
 
-from leanops.domain.errors import LeanOpsError, PermanentError, StateUnavailableError
+from leanops.domain.errors import LeanOpsError, PermanentError, RetryableError, StateUnavailableError
 
 Answer = TypeVar("Answer")
+Item = TypeVar("Item")
 
 # serialization_failure, deadlock_detected, lock_not_available
 CONTENTION = {"40001", "40P01", "55P03"}
@@ -23,8 +34,18 @@ CONTENTION = {"40001", "40P01", "55P03"}
 class Database:
     """Runs work on a connection of its own, each statement its own transaction; waits out short contention."""
 
-    def __init__(self, url: str, *, wait_seconds: float = 10) -> None:
+    def __init__(
+        self,
+        url: str,
+        *,
+        wait_seconds: float = 10,
+        holds: str = "state",
+        unavailable: type[RetryableError] = StateUnavailableError,
+        tables: Sequence[sa.Table] = (),
+    ) -> None:
         self._url = _parse(url)
+        self._holds, self._unavailable = holds, unavailable
+        self._unmade = tables
         self._engine = _open(self._url, wait_seconds)
         self._process = os.getpid()
         self._inherited: list[object] = []
@@ -43,15 +64,42 @@ class Database:
     def run(self, work: Callable[[Connection], Answer]) -> Answer:
         """What the work answers; after a broken connection it is repeated, though it may have taken effect."""
         self._leave_parents_connections()
+        if self._unmade:
+            self._make(self._unmade)
         try:
             answer: Answer = self._contention(self._attempt, work)
             return answer
         except SQLAlchemyError as error:
-            raise _translated(error, self._url) from error
+            raise self._translated(error) from error
+
+    def transact(self, work: Callable[[Connection], Answer]) -> Answer:
+        """What the work answers, all of its statements in one transaction; repeated like `run`."""
+
+        def in_transaction(connection: Connection) -> Answer:
+            # SQLite's plain BEGIN would read first and find the file locked when it comes to write.
+            connection.exec_driver_sql("BEGIN IMMEDIATE" if self.dialect == "sqlite" else "BEGIN")
+            try:
+                answer = work(connection)
+                connection.exec_driver_sql("COMMIT")
+            except BaseException:
+                with suppress(SQLAlchemyError):
+                    connection.exec_driver_sql("ROLLBACK")
+                raise
+            return answer
+
+        return self.run(in_transaction)
 
     def close(self) -> None:
         """Close every connection; new ones are opened if the database is used again."""
         self._engine.dispose()
+
+    def _make(self, tables: Sequence[sa.Table]) -> None:
+        self._unmade = ()
+        try:
+            self.run(lambda connection: make_tables(connection, tables))
+        except LeanOpsError:
+            self._unmade = tables
+            raise
 
     def _attempt(self, work: Callable[[Connection], Answer]) -> Answer:
         with self._engine.connect() as connection:
@@ -64,6 +112,40 @@ class Database:
         self._inherited.append(self._engine.pool)
         self._engine.dispose(close=False)
         self._process = os.getpid()
+
+    def _translated(self, error: SQLAlchemyError) -> LeanOpsError:
+        url, holds = self._url, self._holds
+        lines = str(getattr(error, "orig", None) or error).splitlines() or [type(error).__name__]
+        reason = lines[0].replace(url.password, "***") if url.password else lines[0]
+        if url.drivername == "sqlite":
+            place, advice = f"{holds} file {url.database}", "check that its folder can be written and has space"
+        else:
+            place = f"{holds} database {url.database} on {url.host}:{url.port or 5432}"
+            advice = "check that it runs, its address and its password"
+        if isinstance(error, OperationalError | InterfaceError | PoolTimeoutError):
+            return self._unavailable(f"{place} does not answer ({reason}); {advice}, then try again")
+        return PermanentError(
+            f"{place} refuses ({reason}); check that it is a Lean-Ops store which this user may change"
+        )
+
+
+def make_tables(connection: Connection, tables: Iterable[sa.Table]) -> None:
+    """Create what is not there yet, with its indexes."""
+    for table in tables:
+        try:
+            connection.execute(CreateTable(table, if_not_exists=True))
+            for index in table.indexes:
+                connection.execute(CreateIndex(index, if_not_exists=True))
+        except (IntegrityError, ProgrammingError):
+            # Two processes may both find it missing, and PostgreSQL refuses a role without CREATE before it looks.
+            if not sa.inspect(connection).has_table(table.name):
+                raise
+
+
+def batched(values: Sequence[Item], size: int) -> Iterator[Sequence[Item]]:
+    """The values in pieces that a statement can hold."""
+    for start in range(0, len(values), size):
+        yield values[start : start + size]
 
 
 def _parse(url: str) -> URL:
@@ -107,16 +189,3 @@ def _is_contention(error: BaseException) -> bool:
     if isinstance(error.orig, sqlite3.Error):
         return getattr(error.orig, "sqlite_errorcode", 0) & 0xFF in {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
     return error.connection_invalidated or getattr(error.orig, "sqlstate", None) in CONTENTION
-
-
-def _translated(error: SQLAlchemyError, url: URL) -> LeanOpsError:
-    lines = str(getattr(error, "orig", None) or error).splitlines() or [type(error).__name__]
-    reason = lines[0].replace(url.password, "***") if url.password else lines[0]
-    if url.drivername == "sqlite":
-        place, advice = f"state file {url.database}", "check that its folder can be written and has space"
-    else:
-        place = f"state database {url.database} on {url.host}:{url.port or 5432}"
-        advice = "check that it runs, its address and its password"
-    if isinstance(error, OperationalError | InterfaceError | PoolTimeoutError):
-        return StateUnavailableError(f"{place} does not answer ({reason}); {advice}, then try again")
-    return PermanentError(f"{place} refuses ({reason}); check that it is a Lean-Ops store which this user may change")

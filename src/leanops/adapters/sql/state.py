@@ -5,11 +5,9 @@ from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
-from sqlalchemy.engine import Connection, Dialect
-from sqlalchemy.exc import IntegrityError, ProgrammingError
-from sqlalchemy.schema import CreateTable
+from sqlalchemy.engine import Dialect
 
-from leanops.adapters.sql.database import Database
+from leanops.adapters.sql.database import Database, make_tables
 from leanops.domain.errors import StateConflictError
 from leanops.ports.state import Key, Row, StateTable, Stored, new_revision
 
@@ -107,7 +105,7 @@ class SqlState:
         if target is None:
             target = _definition(table, self._prefix)
             definition = target
-            self._database.run(lambda connection: _create(connection, definition))
+            self._database.run(lambda connection: make_tables(connection, [definition]))
             self._tables[table.name] = target
         return target
 
@@ -117,15 +115,6 @@ def _definition(table: StateTable, prefix: str) -> sa.Table:
     values = [sa.Column(name, COLUMN_TYPES[kind]) for name, kind in table.columns.items()]
     revision = sa.Column(REVISION, sa.BigInteger, nullable=False)
     return sa.Table(prefix + table.name, sa.MetaData(), *key, *values, revision)
-
-
-def _create(connection: Connection, target: sa.Table) -> None:
-    try:
-        connection.execute(CreateTable(target, if_not_exists=True))
-    except (IntegrityError, ProgrammingError):
-        # In PostgreSQL two processes may both find it missing, and a role without CREATE is refused before it looks.
-        if not sa.inspect(connection).has_table(target.name):
-            raise
 
 
 def _is(target: sa.Table, table: StateTable, key: Key, revision: int | None = None) -> sa.ColumnElement[bool]:

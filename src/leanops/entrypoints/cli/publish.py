@@ -1,4 +1,4 @@
-"""Events of a file, or of standard input, into RAW."""
+"""Events of a file, or of standard input, into a topic's queue."""
 
 import sys
 import tempfile
@@ -16,7 +16,7 @@ from leanops.entrypoints.cli.output import counted, say
 from leanops.entrypoints.cli.progress import counting
 
 if TYPE_CHECKING:
-    from leanops.domain.envelope import Event
+    from leanops.domain.events import Event
     from leanops.usecases.platform import Platform
 
 EVENTS_PER_TICK = 1_000
@@ -24,13 +24,18 @@ File = Annotated[str, typer.Argument(metavar="FILE.jsonl|-", help="One event a l
 Envelope = Annotated[
     bool, typer.Option("--envelope", help="Each line is an envelope with message_id, publish_time and payload.")
 ]
-Wait = Annotated[bool, typer.Option("--wait", help="Return when the events are in RAW (always so on this runtime).")]
+Wait = Annotated[
+    bool,
+    typer.Option("--wait", help="Return when the events are in RAW; the work is done here where no serve does it."),
+]
 
 
 def publish(topic: Topic, file: File, envelope: Envelope = False, wait: Wait = False) -> None:
     """Publish every line of a file as an event. If one line is bad, nothing is published."""
     with opened() as runtime:
-        from leanops.usecases.publish import publish as append
+        from leanops.runtimes.ingestion import landing_of
+        from leanops.usecases.publish import publish as send
+        from leanops.usecases.publish import wait_until_landed
         from leanops.usecases.topics import find_topic
 
         platform = runtime.platform
@@ -39,8 +44,11 @@ def publish(topic: Topic, file: File, envelope: Envelope = False, wait: Wait = F
             total = _checked(platform, lines, file, envelope)
             lines.seek(0)
             with counting(f"publish {topic}", total, "events") as progress:
-                published = append(platform, topic, _events(platform, lines, file, envelope), progress)
-    say(f"{counted(published, 'event')} published to {topic}")
+                events = _events(platform, lines, file, envelope)
+                published = send(platform, runtime.queue, runtime.files, topic, events, progress)
+        if wait:
+            wait_until_landed(landing_of(runtime), topic)
+    say(f"{counted(published, 'event')} published to {topic}{', and in RAW' if wait else ''}")
 
 
 @contextmanager

@@ -1,0 +1,76 @@
+"""Files in a folder."""
+
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from leanops.domain.errors import FilesUnavailableError, PermanentError
+
+
+class Folder:
+    """The Files port on a folder; a name stays inside it, and a file is there whole or not at all."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root.resolve()
+
+    def put(self, name: str, data: bytes) -> None:
+        path = self._path(name)
+        with _answering(name):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_whole(path, data)
+
+    def get(self, name: str) -> bytes | None:
+        path = self._path(name)
+        with _answering(name):
+            try:
+                return path.read_bytes()
+            except FileNotFoundError:
+                return None
+
+    def delete(self, name: str) -> None:
+        path = self._path(name)
+        with _answering(name):
+            path.unlink(missing_ok=True)
+
+    def names(self, prefix: str) -> Iterator[str]:
+        with _answering(prefix):
+            found = sorted(path for path in self._root.rglob("*") if path.is_file())
+        for path in found:
+            name = path.relative_to(self._root).as_posix()
+            if name.startswith(prefix) and not path.name.startswith(SCRATCH):
+                yield name
+
+    def _path(self, name: str) -> Path:
+        path = (self._root / name).resolve()
+        if not path.is_relative_to(self._root) or path == self._root:
+            raise PermanentError(f"{name!r} is no name of a file in this folder")
+        return path
+
+
+SCRATCH = ".writing-"
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """Put a file in place in one step."""
+    handle, scratch = tempfile.mkstemp(dir=path.parent, prefix=SCRATCH)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(scratch).replace(path)
+    except OSError:
+        Path(scratch).unlink(missing_ok=True)
+        raise
+
+
+@contextmanager
+def _answering(name: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as refused:
+        raise FilesUnavailableError(
+            f"the file {name} cannot be read or written ({refused.strerror}); check the folder, its rights and space"
+        ) from refused

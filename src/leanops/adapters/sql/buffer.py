@@ -1,0 +1,158 @@
+"""The buffer of our own delivery stream in SQLite or PostgreSQL: each put is one row."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from leanops.adapters.sql.database import Database, batched
+from leanops.domain.errors import DeliveryUnavailableError
+from leanops.ports.delivery import Waiting
+
+_metadata = sa.MetaData()
+_puts = sa.Table(
+    "delivery_puts",
+    _metadata,
+    sa.Column("id", sa.BigInteger().with_variant(sa.Integer, "sqlite"), primary_key=True, autoincrement=True),
+    sa.Column("flush_id", sa.Text),
+    sa.Column("put_at", sa.BigInteger, nullable=False),
+    sa.Column("records", sa.Integer, nullable=False),
+    sa.Column("bytes", sa.Integer, nullable=False),
+    sa.Index("delivery_puts_flush", "flush_id", "id"),
+)
+# Apart, because SQLite would write the lines anew when a flush claims them.
+_lines = sa.Table(
+    "delivery_lines",
+    _metadata,
+    sa.Column("put", sa.BigInteger().with_variant(sa.Integer, "sqlite"), primary_key=True, autoincrement=False),
+    sa.Column("lines", sa.LargeBinary, nullable=False),
+)
+_flushes = sa.Table(
+    "delivery_flushes",
+    _metadata,
+    sa.Column("flush_id", sa.Text, primary_key=True),
+    sa.Column("lease_until", sa.BigInteger, nullable=False),
+)
+PUTS_PER_CLAIM = 5_000
+
+
+class SqlBuffer:
+    """The Delivery and Buffer ports on a SQLite file or a PostgreSQL database."""
+
+    def __init__(self, url: str, clock_ms: Callable[[], int], *, lease_s: float = 60, wait_seconds: float = 10) -> None:
+        self._database = Database(
+            url,
+            wait_seconds=wait_seconds,
+            holds="delivery",
+            unavailable=DeliveryUnavailableError,
+            tables=[_puts, _lines, _flushes],
+        )
+        self._clock_ms, self._lease_ms = clock_ms, int(lease_s * 1000)
+
+    def put(self, records: Sequence[bytes]) -> list[int]:
+        """All of them in one transaction."""
+        if not records:
+            return []
+        lines = b"\n".join(records)
+        row = {"put_at": self._clock_ms(), "records": len(records), "bytes": len(lines)}
+
+        def insert(connection: Connection) -> None:
+            put = connection.execute(sa.insert(_puts).values(row).returning(_puts.c.id)).scalar_one()
+            connection.execute(sa.insert(_lines).values(put=put, lines=lines))
+
+        self._database.transact(insert)
+        return []
+
+    def waiting(self) -> Waiting:
+        """Counted by its puts."""
+        free = _puts.c.flush_id.is_(None)
+        counts = sa.select(
+            sa.func.coalesce(sa.func.sum(_puts.c.records).filter(free), 0),
+            sa.func.coalesce(sa.func.sum(_puts.c.bytes).filter(free), 0),
+            sa.func.min(_puts.c.put_at).filter(free),
+            sa.func.coalesce(sa.func.sum(_puts.c.records).filter(~free), 0),
+        )
+        records, size, oldest, claimed = self._database.run(lambda connection: connection.execute(counts).one())
+        return Waiting(int(records), int(size), oldest, int(claimed))
+
+    def hurry(self) -> None:
+        """A put of the year 1970 has waited long enough."""
+        due = sa.update(_puts).where(_puts.c.flush_id.is_(None)).values(put_at=0)
+        self._database.run(lambda connection: connection.execute(due))
+
+    def holds_before(self, moment_ms: int) -> bool:
+        """Whether any record put up to this moment, claimed or not, is still here."""
+        older = sa.select(sa.exists().where(_puts.c.put_at <= moment_ms))
+        return bool(self._database.run(lambda connection: connection.execute(older).scalar_one()))
+
+    def claim(self, flush_id: str, at_most_bytes: int) -> bool:
+        """Row by row: ids commit out of order, so a range of them could claim what was never read."""
+
+        def take(connection: Connection) -> bool:
+            oldest = sa.select(_puts.c.id, _puts.c.bytes).where(_puts.c.flush_id.is_(None)).order_by(_puts.c.id)
+            skipping = oldest.limit(PUTS_PER_CLAIM).with_for_update(skip_locked=True)
+            ids = _up_to(connection.execute(skipping), at_most_bytes)
+            if not ids:
+                return False
+            until = self._clock_ms() + self._lease_ms
+            connection.execute(sa.insert(_flushes).values(flush_id=flush_id, lease_until=until))
+            for some in batched(ids, 500):
+                connection.execute(sa.update(_puts).where(_puts.c.id.in_(some)).values(flush_id=flush_id))
+            return True
+
+        return self._database.transact(take)
+
+    def renew(self, flush_id: str) -> None:
+        """Keep a claim for another while."""
+        until = self._clock_ms() + self._lease_ms
+        kept = sa.update(_flushes).where(_flushes.c.flush_id == flush_id).values(lease_until=until)
+        self._database.run(lambda connection: connection.execute(kept))
+
+    def take_over(self) -> str | None:
+        """The first to write the new lease has it."""
+        now = self._clock_ms()
+        late = sa.select(_flushes.c.flush_id).where(_flushes.c.lease_until < now).order_by(_flushes.c.flush_id).limit(1)
+        mine = (
+            sa.update(_flushes)
+            .where(_flushes.c.flush_id == late.scalar_subquery(), _flushes.c.lease_until < now)
+            .values(lease_until=now + self._lease_ms)
+            .returning(_flushes.c.flush_id)
+        )
+        return self._database.run(lambda connection: connection.execute(mine).scalar_one_or_none())
+
+    def lines(self, flush_id: str) -> Iterator[bytes]:
+        """One put after the other, so that memory holds one of them."""
+        ids = sa.select(_puts.c.id).where(_puts.c.flush_id == flush_id).order_by(_puts.c.id)
+        for put in self._database.run(lambda connection: connection.execute(ids).scalars().all()):
+            yield self._lines_of(put)
+
+    def _lines_of(self, put: int) -> bytes:
+        content = sa.select(_lines.c.lines).where(_lines.c.put == put)
+        return bytes(self._database.run(lambda connection: connection.execute(content).scalar_one()))
+
+    def forget(self, flush_id: str) -> None:
+        """Delete what a flush has landed."""
+        mine = sa.select(_puts.c.id).where(_puts.c.flush_id == flush_id)
+
+        def delete(connection: Connection) -> None:
+            connection.execute(sa.delete(_lines).where(_lines.c.put.in_(mine)))
+            connection.execute(sa.delete(_puts).where(_puts.c.flush_id == flush_id))
+            connection.execute(sa.delete(_flushes).where(_flushes.c.flush_id == flush_id))
+
+        self._database.transact(delete)
+
+    def close(self) -> None:
+        """Close every connection."""
+        self._database.close()
+
+
+def _up_to(puts: Iterable[Any], at_most: int) -> list[int]:
+    ids: list[int] = []
+    size = 0
+    for number, length in puts:
+        size += length
+        if ids and size > at_most:
+            break
+        ids.append(number)
+    return ids

@@ -1,0 +1,286 @@
+"""Queues in SQLite or PostgreSQL: messages are kept, leased and deleted in the blocks they were sent in.
+
+A block is one row however many messages it holds, so the cost of a message is the cost of its bytes. A message leaves
+its block only when it fares differently from its neighbours; from the third receive on each comes alone, so that one
+that kills its reader takes no other with it.
+"""
+
+import secrets
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from leanops.adapters.sql.database import Database, batched
+from leanops.domain.errors import PermanentError, QueueUnavailableError
+from leanops.ports.queue import DEAD, MAX_RECEIVES, RETENTION_MS, Depth, Outgoing, Receipt, Received, dead_letters
+
+BLOCK_MESSAGES = 1_000
+BLOCK_BYTES = 1 << 20
+COMES_ALONE = 2
+"""Received this often without success, the messages of a block are tried one by one."""
+LOOK_AHEAD = 64
+
+_metadata = sa.MetaData()
+_blocks = sa.Table(
+    "queue_blocks",
+    _metadata,
+    sa.Column("id", sa.BigInteger().with_variant(sa.Integer, "sqlite"), primary_key=True, autoincrement=True),
+    sa.Column("queue", sa.Text, nullable=False),
+    sa.Column("visible_at", sa.BigInteger, nullable=False),
+    sa.Column("receives", sa.Integer, nullable=False),
+    sa.Column("lease", sa.BigInteger, nullable=False),
+    sa.Column("messages", sa.Integer, nullable=False),
+    sa.Column("sent_at", sa.BigInteger, nullable=False),
+    sa.Index("queue_blocks_order", "queue", "id"),
+)
+# Apart, because SQLite would write the bodies anew with every change of a lease.
+_bodies = sa.Table(
+    "queue_bodies",
+    _metadata,
+    sa.Column("block", sa.BigInteger().with_variant(sa.Integer, "sqlite"), primary_key=True, autoincrement=False),
+    sa.Column("bodies", sa.LargeBinary, nullable=False),
+)
+_pack = msgspec.msgpack.Encoder().encode
+_unpack = msgspec.msgpack.Decoder(list[bytes | None]).decode
+
+
+class _Receipt(NamedTuple):
+    block: int
+    lease: int
+    position: int
+
+
+class SqlQueue:
+    """The Queue port on a SQLite file or a PostgreSQL database."""
+
+    max_bytes = 1 << 20
+
+    def __init__(self, url: str, clock_ms: Callable[[], int], *, wait_seconds: float = 10) -> None:
+        self._database = Database(
+            url,
+            wait_seconds=wait_seconds,
+            holds="queue",
+            unavailable=QueueUnavailableError,
+            tables=[_blocks, _bodies],
+        )
+        self._clock_ms = clock_ms
+
+    def create(self, queue: str) -> None:
+        """A queue needs nothing but its name."""
+
+    def send(self, messages: Sequence[Outgoing]) -> list[int]:
+        """All of them in one transaction."""
+        if any(len(message.body) > self.max_bytes for message in messages):
+            raise PermanentError(f"a message is larger than the {self.max_bytes} bytes a queue takes; claim-check it")
+        by_queue: dict[str, list[bytes]] = defaultdict(list)
+        for message in messages:
+            by_queue[message.queue].append(message.body)
+        now = self._clock_ms()
+        sent = [(queue, block) for queue, bodies in by_queue.items() for block in _in_blocks(bodies)]
+
+        def insert(connection: Connection) -> None:
+            for queue, bodies in sent:
+                _insert(connection, bodies, queue=queue, visible_at=0, receives=0, sent_at=now)
+
+        self._database.transact(insert)
+        return []
+
+    def receive(self, queue: str, at_most: int, visibility_s: float) -> list[Received]:
+        """Whole blocks in the order they were sent, as many as fit; only a first one that does not fit is split."""
+        now, lease = self._clock_ms(), secrets.randbits(62)
+
+        def take(connection: Connection) -> list[Received]:
+            visible = self._visible(connection, queue, now)
+            while _settled(connection, visible, now):
+                visible = self._visible(connection, queue, now)
+            blocks = _fitting(connection, visible, at_most)
+            return _lease(connection, blocks, lease, now + _ms(visibility_s)) if blocks else []
+
+        return self._database.transact(take)
+
+    def delete(self, queue: str, receipts: Sequence[Receipt]) -> list[Receipt]:
+        """Whole blocks at once; of the others the messages are taken out."""
+
+        def remove(connection: Connection) -> list[Receipt]:
+            whole, parts, lost = _held(connection, receipts)
+            _drop(connection, whole)
+            for block, positions in parts.items():
+                _take_out(connection, block, positions)
+            return lost
+
+        return self._database.transact(remove)
+
+    def change_visibility(self, queue: str, receipts: Sequence[Receipt], seconds: float) -> None:
+        """Whole blocks keep their receipts; messages of which neighbours stay behind get a block of their own."""
+        until = self._clock_ms() + _ms(seconds)
+
+        def hide(connection: Connection) -> None:
+            whole, parts, _ = _held(connection, receipts)
+            for ids in batched(whole, 500):
+                connection.execute(sa.update(_blocks).where(_blocks.c.id.in_(ids)).values(visible_at=until))
+            for block, positions in parts.items():
+                _insert(connection, _take_out(connection, block, positions), block, visible_at=until)
+
+        self._database.transact(hide)
+
+    def depth(self, queue: str) -> Depth:
+        """By the rows of its blocks."""
+        visible = sa.case((_blocks.c.visible_at <= self._clock_ms(), _blocks.c.messages), else_=0)
+        counts = sa.select(
+            sa.func.coalesce(sa.func.sum(visible), 0),
+            sa.func.coalesce(sa.func.sum(_blocks.c.messages), 0),
+            sa.func.min(_blocks.c.sent_at),
+        ).where(_blocks.c.queue == queue)
+        waiting, messages, oldest = self._database.run(lambda connection: connection.execute(counts).one())
+        return Depth(int(waiting), int(messages - waiting), oldest)
+
+    def redrive(self, queue: str) -> int:
+        """Give every dead letter of a queue its receives back."""
+        dead = _blocks.c.queue == dead_letters(queue)
+        again = sa.update(_blocks).where(dead).values(queue=queue, receives=0, visible_at=0, lease=0)
+        moved = again.returning(_blocks.c.messages)
+        return int(self._database.run(lambda connection: sum(connection.execute(moved).scalars())))
+
+    def ready(self) -> list[str]:
+        """The queues with messages to be received, those that waited longest first."""
+        first = sa.func.min(_blocks.c.id)
+        waiting = sa.select(_blocks.c.queue).where(_blocks.c.visible_at <= self._clock_ms())
+        names = waiting.group_by(_blocks.c.queue).order_by(first)
+        return list(self._database.run(lambda connection: connection.execute(names).scalars().all()))
+
+    def close(self) -> None:
+        """Close every connection."""
+        self._database.close()
+
+    def _visible(self, connection: Connection, queue: str, now: int) -> Sequence[Any]:
+        visible = sa.select(_blocks).where(_blocks.c.queue == queue, _blocks.c.visible_at <= now)
+        first = visible.order_by(_blocks.c.id).limit(LOOK_AHEAD)
+        # Two readers of PostgreSQL must not wait for each other; of SQLite there is one at a time.
+        first = first.with_for_update(skip_locked=True) if self._database.dialect == "postgresql" else first
+        return connection.execute(first).fetchall()
+
+
+def _ms(seconds: float) -> int:
+    return int(seconds * 1000)
+
+
+def _in_blocks(bodies: Iterable[bytes]) -> Iterator[list[bytes]]:
+    block: list[bytes] = []
+    size = 0
+    for body in bodies:
+        if block and (len(block) == BLOCK_MESSAGES or size + len(body) > BLOCK_BYTES):
+            yield block
+            block, size = [], 0
+        block.append(body)
+        size += len(body)
+    if block:
+        yield block
+
+
+def _insert(connection: Connection, bodies: Sequence[bytes], like: Any = None, **columns: Any) -> Any:
+    """A new block; what is not said is as in another one."""
+    kept = {"queue": like.queue, "receives": like.receives, "sent_at": like.sent_at} if like is not None else {}
+    row = {"lease": 0, "messages": len(bodies), **kept, **columns}
+    block = connection.execute(sa.insert(_blocks).values(row).returning(_blocks)).one()
+    connection.execute(sa.insert(_bodies).values(block=block.id, bodies=_pack(bodies)))
+    return block
+
+
+def _settled(connection: Connection, blocks: Sequence[Any], now: int) -> bool:
+    """Put aside what must not be received as it is; whether there was any."""
+    too_old = [block.id for block in blocks if block.sent_at < now - RETENTION_MS]
+    kept = [block for block in blocks if block.sent_at >= now - RETENTION_MS and not block.queue.endswith(DEAD)]
+    dead = [block for block in kept if block.receives >= MAX_RECEIVES]
+    failing = [block for block in kept if COMES_ALONE <= block.receives < MAX_RECEIVES and block.messages > 1]
+    _drop(connection, too_old)
+    if dead:
+        moved = {"queue": dead_letters(dead[0].queue), "receives": 0, "visible_at": 0, "lease": 0}
+        ids = [block.id for block in dead]
+        connection.execute(sa.update(_blocks).where(_blocks.c.id.in_(ids)).values(moved))
+    for block in failing:
+        for body in _present(connection, block.id).values():
+            _insert(connection, [body], block, visible_at=block.visible_at)
+        _drop(connection, [block.id])
+    return bool(too_old or dead or failing)
+
+
+def _fitting(connection: Connection, blocks: Sequence[Any], at_most: int) -> list[Any]:
+    """As many of the blocks as fit."""
+    if blocks and blocks[0].messages > at_most:
+        first = list(_present(connection, blocks[0].id))[:at_most]
+        # What stays keeps its place; what is taken now needs none.
+        block = _insert(connection, _take_out(connection, blocks[0], first), blocks[0], visible_at=0)
+        return [block]
+    fitting, messages = [], 0
+    for block in blocks:
+        messages += block.messages
+        if messages > at_most:
+            break
+        fitting.append(block)
+    return fitting
+
+
+def _lease(connection: Connection, blocks: Sequence[Any], lease: int, until: int) -> list[Received]:
+    ids = [block.id for block in blocks]
+    hidden = {"visible_at": until, "lease": lease, "receives": _blocks.c.receives + 1}
+    connection.execute(sa.update(_blocks).where(_blocks.c.id.in_(ids)).values(hidden))
+    packed = sa.select(_bodies.c.block, _bodies.c.bodies).where(_bodies.c.block.in_(ids))
+    bodies = {block: _unpack(content) for block, content in connection.execute(packed)}
+    return [
+        Received(body, _Receipt(block.id, lease, position), block.receives + 1)
+        for block in blocks
+        for position, body in enumerate(bodies[block.id])
+        if body is not None
+    ]
+
+
+def _held(connection: Connection, receipts: Sequence[Any]) -> tuple[list[int], dict[Any, list[int]], list[Receipt]]:
+    """Blocks that the receipts cover whole, blocks they cover in part, and receipts that are good no longer."""
+    positions: dict[tuple[int, int], list[int]] = defaultdict(list)
+    for block, lease, position in receipts:
+        positions[block, lease].append(position)
+    found: dict[int, Any] = {}
+    for ids in batched([block for block, _ in positions], 500):
+        locked = sa.select(_blocks).where(_blocks.c.id.in_(ids)).order_by(_blocks.c.id).with_for_update()
+        found.update({block.id: block for block in connection.execute(locked)})
+    whole: list[int] = []
+    parts: dict[Any, list[int]] = {}
+    lost: list[Receipt] = []
+    for (number, lease), covered in positions.items():
+        block = found.get(number)
+        if block is None or block.lease != lease:
+            lost += [_Receipt(number, lease, position) for position in covered]
+        elif len(set(covered)) == block.messages:
+            whole.append(number)
+        else:
+            parts[block] = covered
+    return whole, parts, lost
+
+
+def _present(connection: Connection, block: int) -> dict[int, bytes]:
+    """The messages a block still has, by position."""
+    packed = connection.execute(sa.select(_bodies.c.bodies).where(_bodies.c.block == block)).scalar_one()
+    return {position: body for position, body in enumerate(_unpack(packed)) if body is not None}
+
+
+def _take_out(connection: Connection, block: Any, positions: Iterable[int]) -> list[bytes]:
+    """Remove messages from a block; the others keep their positions, and with them their receipts."""
+    present = _present(connection, block.id)
+    taken = [present.pop(position) for position in positions if position in present]
+    if not present:
+        _drop(connection, [block.id])
+        return taken
+    left = _pack([present.get(position) for position in range(max(present) + 1)])
+    connection.execute(sa.update(_bodies).where(_bodies.c.block == block.id).values(bodies=left))
+    connection.execute(sa.update(_blocks).where(_blocks.c.id == block.id).values(messages=len(present)))
+    return taken
+
+
+def _drop(connection: Connection, ids: Sequence[int]) -> None:
+    for some in batched(ids, 500):
+        connection.execute(sa.delete(_blocks).where(_blocks.c.id.in_(some)))
+        connection.execute(sa.delete(_bodies).where(_bodies.c.block.in_(some)))

@@ -1,0 +1,78 @@
+"""Queues: one per topic, each with a dead-letter queue beside it."""
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol, TypeAlias
+
+Receipt: TypeAlias = Hashable
+
+MAX_RECEIVES = 5
+RETENTION_MS = 14 * 86_400_000
+DEAD = "-dlq"
+
+
+def dead_letters(queue: str) -> str:
+    """The dead-letter queue of a queue."""
+    return queue + DEAD
+
+
+class Outgoing(NamedTuple):
+    """A message to be sent: UTF-8 text."""
+
+    queue: str
+    body: bytes
+
+
+class Received(NamedTuple):
+    """A message in hand until its visibility ends; the receipt is good for as long."""
+
+    body: bytes
+    receipt: Receipt
+    receives: int
+    """How often it was received, this time included."""
+
+
+@dataclass(frozen=True)
+class Depth:
+    """What a queue holds."""
+
+    visible: int
+    in_flight: int
+    oldest_ms: int | None = None
+    """When the oldest message was sent, where the queue can tell."""
+
+    @property
+    def messages(self) -> int:
+        return self.visible + self.in_flight
+
+
+class Queue(Protocol):
+    """At least once, in no promised order. A queue that does not answer raises QueueUnavailableError.
+
+    A message that was received MAX_RECEIVES times and not deleted is in the dead-letter queue, and after
+    RETENTION_MS it is gone.
+    """
+
+    max_bytes: int
+    """The largest body it takes."""
+
+    def create(self, queue: str) -> None:
+        """Make the queue and its dead-letter queue; one that is there stays as it is."""
+
+    def send(self, messages: Sequence[Outgoing]) -> list[int]:
+        """Send them, of one sender in order; the positions of those that were not taken and may be sent again."""
+
+    def receive(self, queue: str, at_most: int, visibility_s: float) -> list[Received]:
+        """Messages nobody else has in hand; they are hidden from others for this long."""
+
+    def delete(self, queue: str, receipts: Sequence[Receipt]) -> list[Receipt]:
+        """Delete messages in hand; the receipts that were good no longer, whose messages may come again."""
+
+    def change_visibility(self, queue: str, receipts: Sequence[Receipt], seconds: float) -> None:
+        """Hide messages in hand for so long from now; 0 gives them back. What is no longer in hand stays as it is."""
+
+    def depth(self, queue: str) -> Depth:
+        """How many messages wait and are in hand."""
+
+    def redrive(self, queue: str) -> int:
+        """Move the dead letters of a queue back into it; how many there were."""

@@ -1,0 +1,142 @@
+"""Our own delivery stream: what the buffer holds lands in RAW, each flush exactly once in each table."""
+
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from leanops.domain.batches import STANDARDIZED, new_batch_id
+from leanops.domain.errors import CommitUnknownError, reason_of
+from leanops.domain.records import RawRecord, Unroutable, routed
+from leanops.domain.snapshots import TableView, expirable, valid_watermark
+from leanops.domain.tables import RAW
+from leanops.ports.delivery import Buffer, Waiting
+from leanops.ports.files import Files
+from leanops.usecases.batches import open_batch
+from leanops.usecases.dead_letters import DeadLetter, bury, unroutable
+from leanops.usecases.platform import Platform
+from leanops.usecases.topics import list_topics
+
+FLUSH_ID = "leanops.flush-id"
+KEPT_SNAPSHOTS = 20
+SNAPSHOTS_BEFORE_EXPIRY = 40
+RENEW_S = 10.0
+
+
+@dataclass(frozen=True)
+class Limits:
+    """A buffer is flushed when it holds so many bytes, or something that waited so long."""
+
+    bytes: int = 64_000_000
+    seconds: float = 300
+
+
+@dataclass(frozen=True)
+class Stream:
+    """What the delivery stream works with."""
+
+    platform: Platform
+    buffer: Buffer
+    files: Files
+    limits: Limits = field(default_factory=Limits)
+
+
+@dataclass
+class Flushed:
+    """What a flush did."""
+
+    flush_id: str
+    records: int = 0
+    unroutable: int = 0
+    tables: dict[str, float] = field(default_factory=dict)
+    """Topic → seconds of its commit."""
+
+
+def is_due(waiting: Waiting, now_ms: int, limits: Limits) -> bool:
+    """Whether the buffer must be flushed; a put later than now came before the clock was set back."""
+    if waiting.oldest_ms is None:
+        return False
+    age_ms = now_ms - waiting.oldest_ms
+    return waiting.bytes >= limits.bytes or age_ms >= limits.seconds * 1000 or age_ms < 0
+
+
+def deliver(stream: Stream, *, now: bool = False) -> Flushed | None:
+    """Finish a flush that another worker left, else begin one if it is due (or `now`); None where there is none."""
+    buffer, platform = stream.buffer, stream.platform
+    flush_id = buffer.take_over()
+    if flush_id is None:
+        if not (now or is_due(buffer.waiting(), platform.now_ms(), stream.limits)):
+            return None
+        flush_id = new_batch_id(platform.clock())
+        platform.step("before claim")
+        if not buffer.claim(flush_id, stream.limits.bytes):
+            return None
+        platform.step("after claim")
+    return _flush(stream, flush_id)
+
+
+def _flush(stream: Stream, flush_id: str) -> Flushed:
+    """Land every table, then forget the claim; if one fails, the claim waits for the next try."""
+    platform, buffer = stream.platform, stream.buffer
+    result, failures = Flushed(flush_id), []
+    rows, letters = _routed(platform, buffer.lines(flush_id))
+    bury(letters, stream.files, platform.state, platform.clock)
+    result.unroutable = len(letters)
+    renewed = time.monotonic()
+    for topic, records in rows.items():
+        if time.monotonic() - renewed > RENEW_S:
+            buffer.renew(flush_id)
+            renewed = time.monotonic()
+        started = time.perf_counter()
+        try:
+            _land(platform, topic, records, flush_id)
+        except Exception as failure:  # noqa: BLE001 - a table that fails does not stop the others
+            failures.append(f"{topic}: {reason_of(failure)}")
+            continue
+        result.records += len(records)
+        result.tables[topic] = time.perf_counter() - started
+    if failures:
+        raise CommitUnknownError(f"{len(failures)} tables of flush {flush_id} will be tried again: {failures[0]}")
+    platform.step("before forget")
+    buffer.forget(flush_id)
+    platform.step("after forget")
+    return result
+
+
+def _routed(platform: Platform, puts: Iterable[bytes]) -> tuple[dict[str, list[RawRecord]], list[DeadLetter]]:
+    """The records by topic, and those that no table takes."""
+    registered = {topic.name for topic in list_topics(platform)}
+    rows: dict[str, list[RawRecord]] = defaultdict(list)
+    letters: list[DeadLetter] = []
+    for lines in puts:
+        for record in routed(lines, registered):
+            if isinstance(record, Unroutable):
+                letters.append(unroutable(record))
+            else:
+                rows[record.topic_name].append(record)
+    return rows, letters
+
+
+def _land(platform: Platform, topic: str, records: Sequence[RawRecord], flush_id: str) -> None:
+    """One append, unless an earlier try of this flush made it; snapshots nobody needs go in the same commit."""
+
+    def plan(table: TableView) -> Sequence[int] | None:
+        if any(snapshot.summary.get(FLUSH_ID) == flush_id for snapshot in table.ancestors()):
+            return None
+        return _expired(platform, topic, table)
+
+    platform.step("before land")
+    columns = {name: [getattr(record, name) for record in records] for name in RAW.columns}
+    platform.catalog.land(platform.rules.databases.raw_table(topic), RAW, columns, {FLUSH_ID: flush_id}, plan)
+    platform.step("after land")
+
+
+def _expired(platform: Platform, topic: str, raw: TableView) -> Sequence[int]:
+    """What a cycle may still read from stays: all since Standardized's watermark, and the range of an open batch."""
+    if len(raw.snapshots) <= SNAPSHOTS_BEFORE_EXPIRY:
+        return []
+    standardized = platform.catalog.load(platform.rules.databases.standardized_table(topic))
+    mark = valid_watermark(standardized) if standardized else None
+    batch = open_batch(platform, topic, STANDARDIZED)
+    needed = [mark.source_to] if mark else []
+    return expirable(raw, [*needed, *([batch.source_from, batch.source_to] if batch else [])], KEPT_SNAPSHOTS)

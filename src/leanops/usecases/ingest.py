@@ -1,0 +1,205 @@
+"""The processor: what waits in a queue becomes records of the delivery stream. It judges envelopes, never payloads."""
+
+import random
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+from leanops.domain.envelope import BadEnvelope, Envelope, encoded, envelopes_in
+from leanops.domain.errors import DeliveryUnavailableError, RetryableError, StateConflictError
+from leanops.domain.failures import Rule
+from leanops.domain.records import raw_record
+from leanops.domain.topics import queue_name
+from leanops.ports.clock import Clock, millis
+from leanops.ports.delivery import MAX_RECORD_BYTES, Delivery
+from leanops.ports.files import Files
+from leanops.ports.queue import Queue, Receipt, Received
+from leanops.ports.state import IDEMPOTENCY_KEYS, Row, StateStore
+from leanops.usecases.dead_letters import DeadLetter, bury
+from leanops.usecases.patience import Patience
+from leanops.usecases.platform import no_step
+
+VISIBILITY_S = 60
+HOUR_MS = 3_600_000
+_queue_name = lru_cache(maxsize=4_096)(queue_name)
+
+
+@dataclass(frozen=True)
+class Processor:
+    """What the processor works with."""
+
+    delivery: Delivery
+    files: Files
+    state: StateStore
+    clock: Clock
+    topic_of: Callable[[str], str]
+    """The topic of a queue."""
+    idempotency_hours: int = 0
+    """How long a message_id is remembered, so that a repeat is dropped; 0 leaves that to Standardized."""
+    patience: Patience = field(default_factory=Patience)
+    step: Callable[[str], None] = no_step
+
+
+@dataclass
+class Ingested:
+    """What became of the messages of one receive."""
+
+    done: list[Receipt] = field(default_factory=list)
+    failed: list[Received] = field(default_factory=list)
+    """They come back, and after some receives are dead letters."""
+    reasons: list[str] = field(default_factory=list)
+    events: int = 0
+    repeats: int = 0
+    buried: int = 0
+
+
+class _ClaimGoneError(Exception):
+    """The file of a claim check is not there."""
+
+
+def work(processor: Processor, queue: Queue, name: str, at_most: int) -> Ingested | None:
+    """Receive once and deal with what came; None where nothing waited."""
+    received = queue.receive(name, at_most, VISIBILITY_S)
+    if not received:
+        return None
+    receipts = [message.receipt for message in received]
+
+    def hold() -> None:
+        # An outage is no fault of the messages: they stay in hand, and their receives are not used up.
+        with suppress(RetryableError):
+            queue.change_visibility(name, receipts, VISIBILITY_S)
+
+    processor.step("after receive")
+    result = ingest(processor, name, received, hold)
+    processor.step("before delete")
+    queue.delete(name, result.done)
+    for message in result.failed:
+        queue.change_visibility(name, [message.receipt], _backoff_s(message.receives))
+    processor.step("after delete")
+    return result
+
+
+def _backoff_s(receives: int) -> float:
+    return random.uniform(1, min(300, 5 * 2**receives))
+
+
+def ingest(
+    processor: Processor, queue: str, received: Sequence[Received], hold: Callable[[], None] = lambda: None
+) -> Ingested:
+    """Deliver the events of these messages; what is `done` then may be deleted, and nothing else."""
+    result, batch = Ingested(), _Batch(processor, queue)
+    for message in received:
+        try:
+            for envelope in envelopes_in(message.body):
+                batch.add(envelope)
+        except _ClaimGoneError as gone:
+            result.failed.append(message)
+            result.reasons.append(str(gone))
+        else:
+            result.done.append(message.receipt)
+    persist = processor.patience.persist
+    if processor.idempotency_hours:
+        result.repeats = persist(batch.drop_repeats, hold)
+    persist(batch.bury, hold)
+    processor.step("before put")
+    batch.deliver(hold)
+    processor.step("after put")
+    if processor.idempotency_hours:
+        persist(batch.remember, hold)
+    result.events, result.buried = len(batch.records), len(batch.letters)
+    return result
+
+
+class _Batch:
+    """The events of one receive on their way to the delivery stream."""
+
+    def __init__(self, processor: Processor, queue: str) -> None:
+        self.processor, self.queue = processor, queue
+        self.records: list[bytes] = []
+        self.ids: list[str] = []
+        self.letters: list[DeadLetter] = []
+        self.stamp = millis(processor.clock())
+
+    def add(self, envelope: Envelope | BadEnvelope) -> None:
+        """Note an event as a record, or as a dead letter with its reason."""
+        if isinstance(envelope, BadEnvelope):
+            topic = self.processor.topic_of(self.queue)
+            reason = f"the envelope cannot be understood: {envelope.reason}"
+            self.letters.append(DeadLetter(topic, envelope.body, Rule.BAD_ENVELOPE, reason, envelope.message_id))
+        elif _queue_name(envelope.topic) != self.queue:
+            self._reject(envelope, Rule.BAD_ENVELOPE, f"it names another topic than that of its queue {self.queue}")
+        elif envelope.payload is not None:
+            self._accept(envelope, envelope.payload)
+        else:
+            self._add_bytes(envelope)
+
+    def _add_bytes(self, envelope: Envelope) -> None:
+        data = envelope.data if envelope.claim is None else self.processor.files.get(envelope.claim)
+        if data is None:
+            raise _ClaimGoneError(f"the file {envelope.claim} of a claim check is not there")
+        try:
+            self._accept(envelope, data.decode())
+        except UnicodeDecodeError as wrong:
+            self._reject(envelope, Rule.BAD_ENVELOPE, f"its payload is not UTF-8, at byte {wrong.start}")
+
+    def _accept(self, envelope: Envelope, payload: str) -> None:
+        record = raw_record(envelope, payload, envelope.ingestion_ts or self.stamp)
+        if len(record) > MAX_RECORD_BYTES:
+            where = f"; its bytes are in {envelope.claim}" if envelope.claim else ""
+            self._reject(
+                envelope, Rule.TOO_LARGE, f"{len(record)} bytes are more than the stream's {MAX_RECORD_BYTES}{where}"
+            )
+            return
+        self.records.append(record)
+        self.ids.append(envelope.message_id)
+
+    def _reject(self, envelope: Envelope, rule: Rule, reason: str) -> None:
+        topic = self.processor.topic_of(self.queue)
+        letter = DeadLetter(topic, encoded(envelope), rule, reason, envelope.message_id, envelope.publish_time)
+        self.letters.append(letter)
+
+    def bury(self) -> None:
+        """Archive what cannot go on."""
+        if self.letters:
+            self.processor.step("before bury")
+            bury(self.letters, self.processor.files, self.processor.state, self.processor.clock)
+            self.processor.step("after bury")
+
+    def deliver(self, hold: Callable[[], None]) -> None:
+        """Put every record; of a put that took only a part, the rest again."""
+        left = self.records
+
+        def put() -> None:
+            nonlocal left
+            left = [left[position] for position in self.processor.delivery.put(left)]
+            if left:
+                raise DeliveryUnavailableError(f"the delivery stream did not take {len(left)} records; trying again")
+
+        if left:
+            self.processor.patience.persist(put, hold)
+
+    def drop_repeats(self) -> int:
+        """Leave out the events delivered before, and repeats among these; how many they were."""
+        fresh: dict[str, bytes] = {}
+        for name, record in zip(self.ids, self.records, strict=True):
+            if name not in fresh and not self._is_known(name):
+                fresh[name] = record
+        repeats = len(self.records) - len(fresh)
+        self.ids, self.records = list(fresh), list(fresh.values())
+        return repeats
+
+    def _is_known(self, message_id: str) -> bool:
+        stored = self.processor.state.get(IDEMPOTENCY_KEYS, (f"{self.queue}/{message_id}",))
+        return stored is not None and int(stored.row["expires_at"] or 0) > self.stamp
+
+    def remember(self) -> None:
+        """Note what was delivered, so that a repeat is known."""
+        expires = self.stamp + self.processor.idempotency_hours * HOUR_MS
+        for name in self.ids:
+            key = f"{self.queue}/{name}"
+            stored = self.processor.state.get(IDEMPOTENCY_KEYS, (key,))
+            # Another worker may have noted the same repeat meanwhile.
+            with suppress(StateConflictError):
+                row: Row = {"idempotency_key": key, "expires_at": expires}
+                self.processor.state.put(IDEMPOTENCY_KEYS, row, expected=stored.revision if stored else None)

@@ -1,0 +1,38 @@
+"""Outages are waited out, with exponential backoff and full jitter, until someone says stop."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from tenacity import Retrying, retry_if_exception_type, wait_random_exponential
+
+from leanops.domain.errors import RetryableError
+
+Answer = TypeVar("Answer")
+LONGEST_WAIT_S = 15.0
+
+
+@dataclass(frozen=True)
+class Patience:
+    """How long an outage is waited out, and how."""
+
+    give_up: Callable[[], bool] = lambda: False
+    sleep: Callable[[float], object] = time.sleep
+    longest_wait_s: float = LONGEST_WAIT_S
+
+    def persist(self, work: Callable[[], Answer], hold: Callable[[], None] = lambda: None) -> Answer:
+        """What the work answers in the end; `hold` is called before every wait. Raises the last outage on giving up."""
+        retrying = Retrying(
+            retry=retry_if_exception_type(RetryableError),
+            wait=wait_random_exponential(multiplier=0.1, max=self.longest_wait_s),
+            stop=lambda _: self.give_up(),
+            sleep=self._sleep,
+            before_sleep=lambda _: hold(),
+            reraise=True,
+        )
+        answer: Answer = retrying(work)
+        return answer
+
+    def _sleep(self, seconds: float) -> None:
+        self.sleep(seconds)

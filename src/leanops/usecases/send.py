@@ -1,0 +1,36 @@
+"""Events on their way into a queue: packed into messages, and by claim check where they are too large for one."""
+
+from collections.abc import Iterable, Iterator
+from hashlib import sha256
+
+from leanops.domain.envelope import Envelope, bodies, encoded
+from leanops.domain.topics import queue_name
+from leanops.ports.clock import Clock
+from leanops.ports.files import Files
+from leanops.ports.queue import Outgoing, Queue
+
+
+def messages(
+    queue: Queue, files: Files, clock: Clock, envelopes: Iterable[Envelope], events: int = 1
+) -> Iterator[tuple[Outgoing, list[Envelope]]]:
+    """Queue messages of up to so many events of one topic, each with the events it carries, in order."""
+    for body, members in bodies(envelopes, events, queue.max_bytes):
+        fitting = body if len(body) <= queue.max_bytes else encoded(_claimed(files, clock, members[0]))
+        yield Outgoing(queue_name(members[0].topic), fitting), members
+
+
+def _claimed(files: Files, clock: Clock, envelope: Envelope) -> Envelope:
+    """The envelope with its bytes in a file; the file is there before anyone can ask for it."""
+    data = envelope.payload.encode() if envelope.payload is not None else envelope.data or b""
+    identity = sha256(f"{envelope.topic}\n{envelope.message_id}".encode()).hexdigest()[:32]
+    name = f"claims/{clock():%Y-%m-%d}/{envelope.topic}/{identity}"
+    files.put(name, data)
+    return Envelope(
+        envelope.topic,
+        envelope.message_id,
+        envelope.publish_time,
+        claim=name,
+        idempotency_key=envelope.idempotency_key,
+        attributes=envelope.attributes,
+        ingestion_ts=envelope.ingestion_ts,
+    )
