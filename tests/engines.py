@@ -48,7 +48,7 @@ def require(engine: Callable[[], AbstractContextManager[Address]]) -> Iterator[A
 def postgresql() -> Iterator[str]:
     """A PostgreSQL server of its own; gives the URL of an empty database."""
     programs = _postgresql_programs()
-    password, port = secrets.token_hex(8), _free_port()
+    password, port = secrets.token_hex(8), free_port()
     with tempfile.TemporaryDirectory(prefix="leanops-postgresql-", ignore_cleanup_errors=True) as folder:
         data, secret, log = Path(folder, "data"), Path(folder, "password"), Path(folder, "log")
         secret.write_text(password)
@@ -167,7 +167,8 @@ def _call(command: Sequence[str | Path], user: tuple[int, int] | None) -> None:
         assert code == 0, f"{command[0]} failed: {output.read().decode(errors='replace')}"
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """A port of loopback that nobody listens on."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         return int(listener.getsockname()[1])
