@@ -23,6 +23,7 @@ from leanops.ports.clock import millis
 from leanops.ports.tables import Lake
 from leanops.settings import FILE, Settings, load_settings
 from leanops.usecases.platform import Platform, Rules, Secret, no_step
+from leanops.views.background import Background, background
 from leanops.views.sources import Sources
 
 if TYPE_CHECKING:
@@ -137,6 +138,11 @@ class Embedded:
         platform = self.platform
         query = DuckQuery(self.catalog, self.home / "scratch")
         return Sources(platform.catalog, platform.state, platform.schemas, query, platform.rules.databases)
+
+    def background(self) -> Background:
+        """What is on its way to RAW, and who brings it there."""
+        platform = self.platform
+        return background(platform.state, self.queue.depths(), self.buffer.waiting(), platform.clock)
 
     def catalog_properties(self) -> dict[str, str]:
         """The Iceberg catalog as Spark is told about it; PyIceberg opens the same file under the same name."""

@@ -1,18 +1,19 @@
 """The background parts of the embedded runtime: what `leanops serve` runs, and what `publish --wait` does alone."""
 
 import threading
+import time
 from collections.abc import Callable
 from functools import partial
 
 from leanops.domain.topics import queue_name
 from leanops.ports.queue import DEAD
 from leanops.runtimes.embedded import Embedded
-from leanops.usecases.deliver import Limits, Stream, deliver
+from leanops.usecases.deliver import Flushed, Limits, Stream, deliver
 from leanops.usecases.ingest import Processor, work
 from leanops.usecases.patience import Patience
 from leanops.usecases.publish import Landing
 from leanops.usecases.topics import list_topics
-from leanops.usecases.workers import CYCLES, DELIVERY, PROCESSOR, Part
+from leanops.usecases.workers import CYCLES, DELIVERY, PROCESSOR, Part, Tell
 
 MESSAGES_PER_RECEIVE = 5_000
 
@@ -42,40 +43,75 @@ def stream_of(runtime: Embedded) -> Stream:
     return Stream(runtime.platform, runtime.buffer, runtime.files, limits)
 
 
-def process(runtime: Embedded, processor: Processor) -> int:
-    """One receive from every queue that has messages; how many events went on."""
-    events = 0
+def process(runtime: Embedded, processor: Processor, tell: Tell = lambda _part, _text: None) -> int:
+    """One receive from every queue that has messages; how many there were."""
+    messages = 0
     for name in runtime.queue.ready():
-        if not name.endswith(DEAD):
-            done = work(processor, runtime.queue, name, MESSAGES_PER_RECEIVE)
-            events += len(done.done) + len(done.failed) if done else 0
-    return events
+        if name.endswith(DEAD):
+            continue
+        result = work(processor, runtime.queue, name, MESSAGES_PER_RECEIVE)
+        if result is None:
+            continue
+        messages += len(result.done) + len(result.failed)
+        if result.buried:
+            tell(PROCESSOR, f"{name}: {result.buried} events put aside; see them with: leanops dlq list")
+        for reason in set(result.reasons):
+            tell(PROCESSOR, f"{name}: a message will be tried again: {reason}")
+    return messages
 
 
-def flush(stream: Stream, *, now: bool = False) -> int:
-    """One flush if it is due; how many records it landed."""
-    done = deliver(stream, now=now)
-    return done.records + done.unroutable if done else 0
+def flush(stream: Stream, tell: Callable[[Flushed], None] = lambda _flushed: None, *, now: bool = False) -> int:
+    """One flush if it is due (or `now`); how many records it dealt with."""
+    flushed = deliver(stream, now=now)
+    if flushed is None:
+        return 0
+    tell(flushed)
+    return flushed.records + flushed.unroutable
 
 
-def parts_of(runtime: Embedded, stopping: threading.Event, cycle: Callable[[], int]) -> list[Part]:
-    """Every background part."""
+class _Schedule:
+    """A cycle every so many seconds, counted from start to start; the first at once."""
+
+    def __init__(self, runtime: Embedded, tell: Tell) -> None:
+        self._runtime, self._tell = runtime, tell
+        self._next = time.monotonic()
+
+    def turn(self) -> int:
+        """Run a cycle if its time has come; how many topics had work."""
+        if time.monotonic() < self._next:
+            return 0
+        self._next = time.monotonic() + self._runtime.settings.cycle_s
+        from leanops.usecases.run_cycle import run_cycle
+
+        results = run_cycle(self._runtime.platform)
+        for result in results:
+            if result.layers or result.failure:
+                self._tell(CYCLES, result.sentence())
+        return sum(bool(result.layers) for result in results)
+
+
+def parts_of(runtime: Embedded, stopping: threading.Event, tell: Tell) -> list[Part]:
+    """Every background part, by what it is called."""
     processor = processor_of(runtime, Patience(stopping.is_set, stopping.wait))
-    stream = stream_of(runtime)
+
+    def flushed(done: Flushed) -> None:
+        tables = f"{len(done.tables)} table{'s' if len(done.tables) != 1 else ''}"
+        aside = f"; {done.unroutable} put aside, see them with: leanops dlq list" if done.unroutable else ""
+        tell(DELIVERY, f"{done.records:,} events into {tables}{aside}")
+
     return [
-        Part(PROCESSOR, partial(process, runtime, processor), pause_s=0.2),
-        Part(DELIVERY, partial(flush, stream), pause_s=0.5),
-        Part(CYCLES, cycle, pause_s=1.0),
+        Part(PROCESSOR, partial(process, runtime, processor, tell), pause_s=0.2),
+        Part(DELIVERY, partial(flush, stream_of(runtime), flushed), pause_s=0.5),
+        Part(CYCLES, _Schedule(runtime, tell).turn, pause_s=1.0),
     ]
 
 
 def landing_of(runtime: Embedded) -> Landing:
     """How `publish --wait` brings its events to RAW."""
-    processor, stream = processor_of(runtime, Patience()), stream_of(runtime)
     return Landing(
         platform=runtime.platform,
         queue=runtime.queue,
         buffer=runtime.buffer,
-        process=partial(process, runtime, processor),
-        flush=partial(flush, stream, now=True),
+        process=partial(process, runtime, processor_of(runtime, Patience())),
+        flush=partial(flush, stream_of(runtime), now=True),
     )

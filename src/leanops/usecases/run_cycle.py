@@ -39,6 +39,14 @@ class TopicResult:
     layers: dict[str, LayerResult] = field(default_factory=dict)
     failure: Exception | None = field(default=None, repr=False)
 
+    def sentence(self) -> str:
+        """The outcome in a line."""
+        counts = [
+            f"{name} {', '.join(f'{count:,} {what}' for what, count in layer.counts.items() if count)}"
+            for name, layer in self.layers.items()
+        ]
+        return "; ".join([f"{self.topic}: {self.outcome.value}", *counts, *([self.reason] if self.reason else [])])
+
     def as_json(self) -> dict[str, object]:
         """The form `cycle --json` prints."""
         layers = {name: layer.as_json() for name, layer in self.layers.items()}

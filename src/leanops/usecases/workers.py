@@ -10,11 +10,15 @@ from leanops.domain.errors import RetryableError, reason_of
 from leanops.ports.clock import Clock, millis
 from leanops.ports.state import WORKERS, Row, StateStore
 
-PROCESSOR, DELIVERY, CYCLES, DEAD_LETTERS, BRIDGE = "processor", "delivery", "cycles", "dead letters", "bridge"
+PROCESSOR, DELIVERY, CYCLES, DEAD_LETTERS, BRIDGE = "processor", "delivery", "cycles", "dead-letters", "bridge"
 BEAT_S = 5.0
 ALIVE_MS = 30_000
 FORGOTTEN_MS = 86_400_000
 LONGEST_PAUSE_S = 30.0
+
+
+Tell = Callable[[str, str], None]
+"""Told which part has done what, in a line for people."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +39,7 @@ class Worker:
     clock: Clock
     owner: str
     stopping: threading.Event
-    told: Callable[[str, str], None] = lambda _part, _text: None
+    tell: Tell = lambda _part, _text: None
     done: int = 0
     failed: int = 0
     error: str | None = None
@@ -53,7 +57,7 @@ class Worker:
             except Exception as failure:  # noqa: BLE001 - whatever it is, the part must not be gone for good
                 self.failed += 1
                 self.error = reason_of(failure)
-                self.told(self.part.name, self.error)
+                self.tell(self.part.name, f"failed, and will be tried again: {self.error}")
                 pause = min(LONGEST_PAUSE_S, 2 * max(pause, 0.5))
                 self.stopping.wait(pause)
                 continue

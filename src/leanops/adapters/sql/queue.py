@@ -138,6 +138,13 @@ class SqlQueue:
         waiting, messages, oldest = self._database.run(lambda connection: connection.execute(counts).one())
         return Depth(int(waiting), int(messages - waiting), oldest)
 
+    def depths(self) -> dict[str, Depth]:
+        """Every queue that holds anything, dead letters too."""
+        names = sa.select(_blocks.c.queue).distinct().order_by(_blocks.c.queue)
+        return {
+            name: self.depth(name) for name in self._database.run(lambda found: found.execute(names).scalars().all())
+        }
+
     def redrive(self, queue: str) -> int:
         """Give every dead letter of a queue its receives back."""
         dead = _blocks.c.queue == dead_letters(queue)

@@ -16,6 +16,7 @@ from leanops.entrypoints.cli import (
     homes,
     publish,
     schema,
+    serve,
     sql,
     status,
     topics,
@@ -35,6 +36,7 @@ app = typer.Typer(
 app.command("init")(homes.init)
 app.command("demo")(demo.demo)
 app.add_typer(topics.app, name="topics", help="Topics: add, list, show, pause, resume, retry.")
+app.command("serve")(serve.serve)
 app.command("publish")(publish.publish)
 app.add_typer(schema.app, name="schema", help="Schemas: deploy, show.")
 app.command("cycle")(cycle.cycle)

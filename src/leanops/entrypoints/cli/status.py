@@ -1,4 +1,4 @@
-"""The health of every topic."""
+"""The health of every topic, and of what brings its events."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -9,20 +9,23 @@ from leanops.entrypoints.cli.options import Json
 from leanops.entrypoints.cli.output import colored, console, print_json, print_table, say
 
 if TYPE_CHECKING:
+    from leanops.views.background import Background, WorkerStatus
     from leanops.views.status import TopicStatus
 
 
 def status(as_json: Json = False) -> None:
-    """Show every topic: rows per layer, lag, errors, balance."""
+    """Show every topic: rows per layer, lag, errors, balance; then what waits before RAW, and who works on it."""
     with opened() as runtime:
         from leanops.views.status import status as all_topics
 
         topics = all_topics(runtime.sources())
+        before = runtime.background()
     if as_json:
         balanced = all(topic.balance.balanced for topic in topics)
-        print_json({"balanced": balanced, "topics": [topic.as_json() for topic in topics]})
+        print_json({"balanced": balanced, "topics": [topic.as_json() for topic in topics], **before.as_json()})
     elif topics:
         show(topics)
+        show_background(before)
     else:
         say("no topics yet; add one with: leanops topics add TOPIC")
 
@@ -55,6 +58,41 @@ def show(topics: "Sequence[TopicStatus]") -> None:
             screen.print(f"{topic.topic}: {layer} {failure}", style="red")
         if topic.reason:
             screen.print(f"{topic.topic}: {topic.status.lower()}: {topic.reason}", style="yellow")
+
+
+def show_background(before: "Background") -> None:
+    """The background parts as a table, and what waits for them."""
+    if before.workers:
+        say("")
+        rows = [
+            [
+                worker.part,
+                worker.worker,
+                _moment(worker.since),
+                _moment(worker.beat),
+                worker.done,
+                worker.failed,
+                _health(worker),
+            ]
+            for worker in before.workers
+        ]
+        print_table(("part", "worker", "since", "heard", "done", "failed", "health"), rows, grouped=True)
+    waiting = {
+        "in queues": before.queued,
+        "in the delivery buffer": before.delivery.records + before.delivery.claimed,
+        "dead letters to be drained": before.undrained,
+    }
+    said = ", ".join(f"{count:,} {where}" for where, count in waiting.items() if count)
+    if said:
+        is_served = any(not worker.is_silent for worker in before.workers)
+        hint = "" if is_served else "; leanops serve brings them to RAW"
+        say(f"before RAW: {said}{hint}")
+
+
+def _health(worker: "WorkerStatus") -> Any:
+    if worker.is_silent:
+        return colored("silent", "bold red")
+    return colored(worker.error, "red") if worker.error else colored("working", "green")
 
 
 def _moment(at: datetime | None) -> str:
