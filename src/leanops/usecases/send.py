@@ -23,7 +23,7 @@ def _claimed(files: Files, clock: Clock, envelope: Envelope) -> Envelope:
     """The envelope with its bytes in a file; the file is there before anyone can ask for it."""
     data = envelope.payload.encode() if envelope.payload is not None else envelope.data or b""
     identity = sha256(f"{envelope.topic}\n{envelope.message_id}".encode()).hexdigest()[:32]
-    name = f"claims/{clock():%Y-%m-%d}/{envelope.topic}/{identity}"
+    name = f"claims/{clock():%Y-%m-%d}/{queue_name(envelope.topic)}/{identity}"
     files.put(name, data)
     return Envelope(
         envelope.topic,

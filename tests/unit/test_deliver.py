@@ -1,0 +1,188 @@
+"""The delivery stream: when it flushes, where records go, and each flush in each table exactly once."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from leanops.domain.envelope import Envelope
+from leanops.domain.errors import RetryableError
+from leanops.domain.records import raw_record
+from leanops.domain.snapshots import new_range, valid_watermark
+from leanops.domain.tables import RAW, STANDARDIZED
+from leanops.ports.delivery import Waiting
+from leanops.ports.queue import Outgoing
+from leanops.ports.state import ERROR_TRACKER
+from leanops.usecases.deliver import FLUSH_ID, KEPT_SNAPSHOTS, SNAPSHOTS_BEFORE_EXPIRY, Limits, deliver, is_due
+from leanops.usecases.topics import add_topic
+from tests.builders import NOW_MS, Clock, watermark
+from tests.hub import Hub, hub_in
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def hub(tmp_path: Path, clock: Clock) -> Iterator[Hub]:
+    with hub_in(tmp_path, clock=clock) as hub:
+        add_topic(hub.platform, "orders")
+        yield hub
+
+
+def record(message_id: str, topic: str = "orders", **rest: Any) -> bytes:
+    return raw_record(Envelope(topic, message_id, NOW_MS * 1000, payload="{}", **rest), "{}", NOW_MS)
+
+
+@pytest.mark.parametrize(
+    ("waiting", "due"),
+    [
+        (Waiting(0, 0, None, 5), False),
+        (Waiting(1, 10, NOW_MS, 0), False),
+        (Waiting(1, 64_000_000, NOW_MS, 0), True),
+        (Waiting(1, 10, NOW_MS - 299_999, 0), False),
+        (Waiting(1, 10, NOW_MS - 300_000, 0), True),
+        (Waiting(1, 10, NOW_MS + 1, 0), True),
+    ],
+)
+def test_a_flush_is_due_at_64_mb_or_300_s_or_when_the_clock_was_set_back(waiting: Waiting, due: bool) -> None:
+    assert is_due(waiting, NOW_MS, Limits()) is due
+
+
+def test_nothing_is_flushed_before_its_time(hub: Hub, clock: Clock) -> None:
+    hub.buffer.put([record("m1")])
+    assert deliver(hub.stream) is None
+    clock.advance(300)
+    assert deliver(hub.stream) is not None
+    assert hub.ids() == ["m1"]
+
+
+def test_one_flush_is_one_append_in_each_table_it_serves(hub: Hub) -> None:
+    add_topic(hub.platform, "payments")
+    hub.buffer.put([record("o1"), record("p1", "payments")])
+    hub.buffer.put([record("p2", "payments"), record("o2")])
+    flushed = hub.flush()
+    assert flushed is not None
+    assert (flushed.records, set(flushed.tables)) == (4, {"orders", "payments"})
+    assert (hub.ids("orders"), hub.ids("payments")) == (["o1", "o2"], ["p1", "p2"])
+    for table in ("orders_staging", "payments_staging"):
+        view = hub.platform.catalog.load(f"iceberg_raw_db.{table}")
+        assert [snapshot.summary[FLUSH_ID] for snapshot in view.ancestors()] == [flushed.flush_id]
+    assert hub.flush() is None
+
+
+def test_a_flush_takes_no_more_than_its_size(hub: Hub) -> None:
+    for number in range(6):
+        hub.buffer.put([record(f"m{number}")])
+    size = hub.buffer.waiting().bytes // 6
+    stream = replace(hub.stream, limits=Limits(bytes=2 * size))
+    assert [deliver(stream, now=True).records for _ in range(3)] == [2, 2, 2]
+    assert deliver(stream, now=True) is None
+
+
+def test_the_raw_table_of_a_registered_topic_is_made_on_its_first_use(hub: Hub) -> None:
+    hub.platform.catalog._catalog.drop_table("iceberg_raw_db.orders_staging")
+    hub.buffer.put([record("m1")])
+    hub.flush()
+    assert hub.ids() == ["m1"]
+
+
+def test_a_record_of_a_topic_nobody_added_is_kept_and_listed_and_the_others_land(hub: Hub) -> None:
+    sent = record("lost", "nobody", idempotency_key="k", attributes={"a": "b"})
+    hub.buffer.put([record("m1"), sent, b"rubbish", record("m2")])
+    flushed = hub.flush()
+    assert flushed is not None
+    assert (flushed.records, flushed.unroutable) == (2, 2)
+    assert hub.ids() == ["m1", "m2"]
+    rows = {str(stored.row["topic_name"]): stored.row for stored in hub.platform.state.rows(ERROR_TRACKER)}
+    assert {row["rule"] for row in rows.values()} == {"unroutable"}
+    assert "not registered" in str(rows["nobody"]["reason"])
+    add_topic(hub.platform, "nobody")
+    hub.queue.send([Outgoing("nobody", hub.files.get(str(rows["nobody"]["source"])) or b"")])
+    hub.settle("nobody")
+    [row] = hub.raw("nobody")
+    assert (row["message_id"], row["idempotency_key"], row["attributes"]) == ("lost", "k", '{"a":"b"}')
+
+
+def test_a_claim_that_nobody_renewed_is_taken_over_and_landed_once(hub: Hub, tmp_path: Path, clock: Clock) -> None:
+    hub.buffer.put([record("m1")])
+    assert hub.buffer.claim("f1", 1_000)
+    assert hub.flush() is None
+    clock.advance(61)
+    with hub_in(tmp_path, clock=clock) as other:
+        assert other.flush().flush_id == "f1"
+    assert (hub.ids(), hub.flush()) == (["m1"], None)
+
+
+def test_a_claim_found_in_the_ancestry_is_only_cleaned_up(hub: Hub, clock: Clock) -> None:
+    hub.buffer.put([record("m1")])
+    assert hub.buffer.claim("f1", 1_000)
+    columns = {name: [None] for name in RAW.columns} | {"message_id": ["m1"], "publish_time": [NOW_MS * 1000]}
+    hub.platform.catalog.land("iceberg_raw_db.orders_staging", RAW, columns, {FLUSH_ID: "f1"}, lambda _: [])
+    clock.advance(61)
+    assert hub.flush().flush_id == "f1"
+    assert hub.ids() == ["m1"]
+    assert not hub.buffer.holds_before(NOW_MS + 10**9)
+
+
+def test_a_table_that_fails_does_not_stop_the_others_and_is_tried_again(hub: Hub, clock: Clock) -> None:
+    add_topic(hub.platform, "payments")
+    hub.buffer.put([record("o1"), record("p1", "payments")])
+
+    class Full:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(hub.platform.catalog, name)
+
+        def land(self, name: str, *arguments: Any) -> None:
+            if "orders" in name:
+                raise OSError(28, "No space left on device")
+            hub.platform.catalog.land(name, *arguments)
+
+    broken = replace(hub.stream, platform=replace(hub.platform, catalog=Full()))
+    with pytest.raises(RetryableError, match="orders: OSError"):
+        deliver(broken, now=True)
+    assert (hub.ids("payments"), hub.ids("orders")) == (["p1"], [])
+    clock.advance(61)
+    hub.settle()
+    assert (hub.ids("payments"), hub.ids("orders")) == (["p1"], ["o1"])
+
+
+def test_two_delivery_workers_at_once_land_every_record_once(hub: Hub, tmp_path: Path, clock: Clock) -> None:
+    with hub_in(tmp_path, clock=clock) as other:
+        small = [replace(one.stream, limits=Limits(bytes=1)) for one in (hub, other)]
+        for number in range(10):
+            hub.buffer.put([record(f"m{number}")])
+        while [done for stream in small if (done := deliver(stream, now=True))]:
+            pass
+    assert hub.ids() == [f"m{number}" for number in range(10)]
+
+
+def flush_times(hub: Hub, times: int) -> None:
+    for number in range(times):
+        hub.buffer.put([record(f"m{number:03}")])
+        hub.flush()
+
+
+def test_old_snapshots_of_a_topic_never_read_go_and_a_first_read_still_counts_all_rows(hub: Hub) -> None:
+    flush_times(hub, SNAPSHOTS_BEFORE_EXPIRY + 5)
+    raw = hub.platform.catalog.load("iceberg_raw_db.orders_staging")
+    assert KEPT_SNAPSHOTS <= len(raw.snapshots) < SNAPSHOTS_BEFORE_EXPIRY
+    assert new_range(raw, None).rows == SNAPSHOTS_BEFORE_EXPIRY + 5
+    assert len(hub.ids()) == SNAPSHOTS_BEFORE_EXPIRY + 5
+
+
+def test_snapshots_a_consumer_still_needs_are_kept(hub: Hub) -> None:
+    flush_times(hub, 3)
+    raw = hub.platform.catalog.load("iceberg_raw_db.orders_staging")
+    seen = watermark(raw.head, source_uuid=raw.uuid)
+    hub.platform.catalog.create("iceberg_standardized_db.orders", STANDARDIZED)
+    row = dict.fromkeys(STANDARDIZED.columns) | {"record_key": "k"}
+    hub.platform.catalog.append("iceberg_standardized_db.orders", [row], seen.summary())
+    assert valid_watermark(hub.platform.catalog.load("iceberg_standardized_db.orders")).source_to == raw.head
+    flush_times(hub, SNAPSHOTS_BEFORE_EXPIRY + 10)
+    raw = hub.platform.catalog.load("iceberg_raw_db.orders_staging")
+    found = new_range(raw, seen)
+    assert (found.start, found.rows, found.is_gap) == (seen.source_to, SNAPSHOTS_BEFORE_EXPIRY + 10, False)
