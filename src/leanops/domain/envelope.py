@@ -1,5 +1,6 @@
 """The envelope of an event: what travels with its payload through a queue."""
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -10,9 +11,15 @@ import msgspec
 LATEST_MICROS = 253_402_300_799_999_999
 """The last microsecond of the year 9999."""
 LONGEST_ID = 1_024
+_CLAIM = re.compile(r"claims/[A-Za-z0-9._~+%/-]{1,1000}")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 _Text = Annotated[str, msgspec.Meta(min_length=1)]
+
+
+def is_claim(name: str) -> bool:
+    """Whether a file may be asked for by an envelope: any other would let a message read what is not its own."""
+    return _CLAIM.fullmatch(name) is not None and "/." not in name
 
 
 def micros(moment: datetime) -> int:

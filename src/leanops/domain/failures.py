@@ -3,6 +3,17 @@
 from enum import StrEnum
 from hashlib import sha256
 
+DEAD_LETTERS = "dlq"
+"""The layer of events that never came to RAW."""
+
+
+class Status(StrEnum):
+    """What became of a quarantined row."""
+
+    OPEN = "OPEN"
+    REPLAYED = "REPLAYED"
+    DISCARDED = "DISCARDED"
+
 
 class Rule(StrEnum):
     """Every reason an error table can give; filters, metrics and tests use this list."""

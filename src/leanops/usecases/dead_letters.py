@@ -3,18 +3,20 @@
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from hashlib import sha256
 
-from leanops.domain.envelope import encoded
-from leanops.domain.errors import StateConflictError
-from leanops.domain.failures import Rule, error_id
+from leanops.domain.envelope import LATEST_MICROS, LONGEST_ID, encoded
+from leanops.domain.errors import InvalidTopicError, StateConflictError
+from leanops.domain.failures import DEAD_LETTERS, Rule, error_id
 from leanops.domain.records import Unroutable, envelope_again
+from leanops.domain.topics import check_topic, queue_name
 from leanops.ports.clock import Clock, millis
 from leanops.ports.files import Files
 from leanops.ports.state import ERROR_TRACKER, Row, StateStore
 
-LAYER = "dlq"
 NO_TOPIC = "unknown"
+LONGEST_REASON = 1_000
 
 
 @dataclass(frozen=True)
@@ -33,10 +35,21 @@ class DeadLetter:
         """The message id, or one made of the bytes."""
         return self.message_id or f"body-{sha256(self.body).hexdigest()[:16]}"
 
+    @property
+    def folder(self) -> str:
+        """The topic; where an event names what is none, something that is safe in file names and filters."""
+        try:
+            return check_topic(self.topic)
+        except InvalidTopicError:
+            return queue_name(self.topic) or NO_TOPIC
+
 
 def unroutable(found: Unroutable) -> DeadLetter:
     """A record that no table takes, as the queue message that would bring it back."""
-    again = envelope_again(found.record)
+    try:
+        again = envelope_again(found.record)
+    except ValueError:  # its attributes are no JSON
+        again = None
     if again is None:
         return DeadLetter(found.topic or NO_TOPIC, found.record, Rule.UNROUTABLE, found.reason)
     return DeadLetter(again.topic, encoded(again), Rule.UNROUTABLE, found.reason, again.message_id, again.publish_time)
@@ -46,22 +59,33 @@ def bury(letters: Sequence[DeadLetter], files: Files, state: StateStore, clock: 
     """Archive the letters and note each, once however often it comes."""
     now = clock()
     for letter in letters:
-        identity = error_id(LAYER, letter.topic, letter.name)
-        file = f"dlq/{letter.topic}/{now:%Y-%m-%d}/{identity}.json"
-        files.put(file, letter.body)
-        row: Row = {
-            "error_id": identity,
-            "occurrence": secrets.token_hex(8),
-            "topic_name": letter.topic,
-            "message_id": letter.name,
-            "publish_time": letter.publish_time,
-            "rule": letter.rule.value,
-            "reason": letter.reason,
-            "source": file,
-            "detected_at": millis(now),
-        }
-        stored = state.get(ERROR_TRACKER, (identity,))
+        row = _row(letter, now)
+        files.put(str(row["source"]), letter.body)
+        _note(state, row)
+
+
+def _row(letter: DeadLetter, now: datetime) -> Row:
+    identity = error_id(DEAD_LETTERS, letter.folder, letter.name)
+    published = letter.publish_time
+    return {
+        "error_id": identity,
+        "occurrence": secrets.token_hex(8),
+        "topic_name": letter.folder,
+        "message_id": letter.name[:LONGEST_ID],
+        "publish_time": published if published is not None and 0 <= published <= LATEST_MICROS else None,
+        "rule": letter.rule.value,
+        "reason": letter.reason[:LONGEST_REASON],
+        "source": f"dlq/{letter.folder}/{now:%Y-%m-%d}/{identity}.json",
+        "detected_at": millis(now),
+    }
+
+
+def _note(state: StateStore, row: Row) -> None:
+    """Write the row over an earlier one of its id; one that meanwhile was drained or renewed is read again."""
+    while True:
+        stored = state.get(ERROR_TRACKER, (str(row["error_id"]),))
         try:
             state.put(ERROR_TRACKER, row, expected=stored.revision if stored else None)
         except StateConflictError:
-            continue  # the same letter was noted by another worker just now
+            continue
+        return

@@ -6,7 +6,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from leanops.domain.envelope import BadEnvelope, Envelope, encoded, envelopes_in
+from leanops.domain.envelope import BadEnvelope, Envelope, encoded, envelopes_in, is_claim
 from leanops.domain.errors import DeliveryUnavailableError, RetryableError, StateConflictError
 from leanops.domain.failures import Rule
 from leanops.domain.records import raw_record
@@ -135,6 +135,9 @@ class _Batch:
             self._add_bytes(envelope)
 
     def _add_bytes(self, envelope: Envelope) -> None:
+        if envelope.claim is not None and not is_claim(envelope.claim):
+            self._reject(envelope, Rule.BAD_ENVELOPE, "its claim check names no file of claims")
+            return
         data = envelope.data if envelope.claim is None else self.processor.files.get(envelope.claim)
         if data is None:
             raise _ClaimGoneError(f"the file {envelope.claim} of a claim check is not there")

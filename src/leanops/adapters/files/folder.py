@@ -26,7 +26,7 @@ class Folder:
         with _answering(name):
             try:
                 return path.read_bytes()
-            except FileNotFoundError:
+            except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
                 return None
 
     def delete(self, name: str) -> None:
