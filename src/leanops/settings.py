@@ -57,6 +57,16 @@ class Settings(BaseSettings):
     breaker_min_events: int = Field(20, ge=1, description="Events a window needs before the rate counts.")
     breaker_window_s: int = Field(60, ge=1, description="Seconds over which the rate of failures is taken.")
     breaker_pause_s: int = Field(60, ge=1, description="Seconds a topic stays stopped before a probe.")
+    bridge_subscription: str = Field(
+        "{topic}",
+        pattern=r"^[A-Za-z0-9._~+%-]*\{topic\}[A-Za-z0-9._~+%-]*$",
+        description="Id of a topic's subscription.",
+    )
+    bridge_mb: int = Field(64, ge=1, description="Megabytes a bridge has in hand before it stops reading.")
+    bridge_messages: int = Field(20_000, ge=1, description="Messages a bridge has in hand before it stops reading.")
+    bridge_lease_s: int = Field(60, ge=10, le=600, description="Seconds a message is the bridge's; extended in time.")
+    bridge_hold_s: int = Field(600, ge=1, description="Seconds a message waits for the queue before it is given back.")
+    bridge_drain_s: int = Field(25, ge=0, description="Seconds a bridge that stops has to send what is in hand.")
     pii_key_id: str = Field("local-1", description="Name of the key in use, recorded with what it sealed.")
 
     @classmethod

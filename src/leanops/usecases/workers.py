@@ -48,7 +48,6 @@ class Worker:
 
     def run(self) -> None:
         """Turn after turn until it is told to stop."""
-        self._started = millis(self.clock())
         pause = self.part.pause_s
         while not self.stopping.is_set():
             self.beat()
@@ -65,20 +64,22 @@ class Worker:
             pause, self.error = self.part.pause_s, None
             if not did:
                 self.stopping.wait(pause)
-        self._forget()
+        self.forget()
 
     def beat(self) -> None:
         """Say that it is alive, every few seconds."""
         if time.monotonic() - self._beaten < BEAT_S:
             return
         self._beaten = time.monotonic()
+        self._started = self._started or millis(self.clock())
         # A state store that is away is no reason to stop; whoever looks will find this part silent.
         with suppress(RetryableError):
             stored = self.state.get(WORKERS, (self._name,))
             self.state.put(WORKERS, self._row(), expected=stored.revision if stored else None)
             self.state.purge(WORKERS, "beat_at", millis(self.clock()) - FORGOTTEN_MS)
 
-    def _forget(self) -> None:
+    def forget(self) -> None:
+        """Say that it has ended."""
         with suppress(RetryableError):
             stored = self.state.get(WORKERS, (self._name,))
             if stored:

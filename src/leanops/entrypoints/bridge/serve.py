@@ -1,0 +1,88 @@
+"""A bridge as a process: it answers for itself, tells the state store how it is, and drains on a signal."""
+
+import asyncio
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import structlog
+
+from leanops.entrypoints.bridge.health import Health
+from leanops.runtimes.bridge import bridge_of, pubsub
+from leanops.usecases.bridge import Bridge
+from leanops.usecases.bridge_hand import Tell
+from leanops.usecases.workers import BEAT_S, BRIDGE, Part, Worker
+
+if TYPE_CHECKING:
+    from leanops.runtimes.embedded import Embedded
+
+SAME_SIGNAL_S = 1.0
+
+
+def serve(runtime: "Embedded", subscriptions: dict[str, str], host: str, port: int) -> None:
+    """Run a bridge until SIGTERM or SIGINT."""
+    asyncio.run(_serve(runtime, subscriptions, host, port))
+
+
+def teller() -> Tell:
+    """Lines on standard error: a time, what happened, facts by name."""
+    logger = structlog.wrap_logger(
+        structlog.WriteLogger(sys.stderr),
+        processors=[
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.LogfmtRenderer(key_order=["timestamp", "event"], drop_missing=True),
+        ],
+    )
+    return lambda event, **facts: logger.info(event, **{name: one for name, one in facts.items() if one is not None})
+
+
+async def _serve(runtime: "Embedded", subscriptions: dict[str, str], host: str, port: int) -> None:
+    tell, source = teller(), pubsub()
+    bridge = bridge_of(runtime, source, subscriptions, tell)
+    server = await Health(bridge).listen(host, port)
+    stopping = asyncio.Event()
+    _stop_on_signals(stopping, tell)
+    platform = runtime.platform
+    worker = Worker(Part(BRIDGE, lambda: 0, BEAT_S), platform.state, platform.clock, platform.owner, threading.Event())
+    beating = asyncio.create_task(_beat(worker, bridge))
+    listening = server.sockets[0].getsockname()
+    tell("bridge runs", subscriptions=len(subscriptions), listen=f"{listening[0]}:{listening[1]}")
+    try:
+        await bridge.run(stopping)
+    finally:
+        beating.cancel()
+        server.close()
+        await source.close()
+        await asyncio.to_thread(worker.forget)
+
+
+async def _beat(worker: Worker, bridge: Bridge) -> None:
+    """Show up in `leanops status`."""
+    while True:
+        worker.done, worker.failed, worker.error = bridge.counts.forwarded, bridge.counts.returned, bridge.problem
+        await asyncio.to_thread(worker.beat)
+        await asyncio.sleep(BEAT_S)
+
+
+def _stop_on_signals(stopping: asyncio.Event, tell: Tell) -> None:
+    """The first signal drains; a later one ends the process at once, which loses nothing."""
+    loop = asyncio.get_running_loop()
+    first = float("inf")
+
+    def stop(number: int) -> Callable[[], None]:
+        def on_signal() -> None:
+            nonlocal first
+            # A terminal and whoever started us may both pass on the same Ctrl-C.
+            if loop.time() > first + SAME_SIGNAL_S:
+                os._exit(128 + number)
+            first = min(first, loop.time())
+            tell("stopping", signal=signal.Signals(number).name)
+            stopping.set()
+
+        return on_signal
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop(number))

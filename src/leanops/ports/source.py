@@ -1,0 +1,42 @@
+"""Where events come from: subscriptions that hand out messages under a lease until they are acknowledged."""
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+MAX_IDS = 1_000
+"""How many messages one ack, nack or extension may name."""
+
+
+class Pulled(NamedTuple):
+    """A message in hand until its lease ends."""
+
+    ack_id: str
+    message_id: str
+    publish_time: int
+    """Microseconds since 1970."""
+    data: bytes
+    attributes: Mapping[str, str]
+    ordering_key: str
+
+
+@dataclass(frozen=True)
+class PullLimits:
+    """What a stream may have outstanding, and how long a message is leased when it comes."""
+
+    messages: int = 1_000
+    bytes: int = 16 << 20
+    lease_s: int = 60
+
+
+class Source(Protocol):
+    """At least once, and of one ordering key in order. A call that is not answered raises SourceUnavailableError."""
+
+    def pull(self, subscription: str, limits: PullLimits) -> AsyncIterator[Sequence[Pulled]]:
+        """Messages as they come, until the stream ends. While nobody asks for the next ones, no more are read."""
+
+    async def ack(self, subscription: str, ack_ids: Sequence[str]) -> None:
+        """These are safe elsewhere; up to MAX_IDS."""
+
+    async def extend(self, subscription: str, ack_ids: Sequence[str], seconds: int) -> None:
+        """Lease these for so long from now; 0 gives them back to be delivered again. Up to MAX_IDS."""

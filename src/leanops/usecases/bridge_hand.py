@@ -1,0 +1,142 @@
+"""What the bridge has in hand: every message between its arrival and its fate, within limits and under a lease."""
+
+import asyncio
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from leanops.ports.source import Pulled
+
+OVERHEAD_BYTES = 512
+"""What a message costs here beside its data."""
+Key: TypeAlias = tuple[str, str]
+"""A subscription and an ordering key."""
+Now: TypeAlias = Callable[[], float]
+Tell: TypeAlias = Callable[..., object]
+"""A line for the operator: what happened, then facts by name. Never a payload."""
+
+
+@dataclass(frozen=True)
+class BridgeRules:
+    """Limits and times of a bridge."""
+
+    messages: int = 20_000
+    bytes: int = 64 << 20
+    lease_s: int = 60
+    hold_s: float = 600
+    """How long a message waits for a queue that is away before it is given back."""
+    drain_s: float = 25
+    events_per_message: int = 1
+    linger_s: float = 0.02
+    """How long a send waits for company."""
+    longest_pause_s: float = 15
+    reconnect_s: float = 0.25
+
+
+@dataclass
+class Counts:
+    """What a bridge has done since it began."""
+
+    received: int = 0
+    received_bytes: int = 0
+    forwarded: int = 0
+    resent: int = 0
+    returned: int = 0
+    acked: int = 0
+    receipts_lost: int = 0
+    extended: int = 0
+    reconnects: int = 0
+    sends: int = 0
+
+
+@dataclass(eq=False)
+class Stream:
+    """One subscription and how it fares."""
+
+    subscription: str
+    topic: str
+    is_open: bool = False
+    problem: str | None = None
+    received: int = 0
+    forwarded: int = 0
+
+
+@dataclass(eq=False, slots=True)
+class Held:
+    """A message in hand."""
+
+    stream: Stream
+    pulled: Pulled
+    size: int
+    since: float
+    leased_until: float
+
+    @property
+    def key(self) -> Key | None:
+        """What it must stay in order with."""
+        name = self.pulled.ordering_key
+        return (self.stream.subscription, name) if name else None
+
+
+@dataclass
+class Hand:
+    """The messages in hand. It may grow beyond its limits by what was read at once, and then nothing more is read."""
+
+    rules: BridgeRules
+    now: Now = time.monotonic
+    held: dict[Held, None] = field(default_factory=dict)
+    bytes: int = 0
+    _room: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def __post_init__(self) -> None:
+        self._room.set()
+
+    def take(self, stream: Stream, batch: Sequence[Pulled]) -> list[Held]:
+        """Have these in hand, leased from now."""
+        now = self.now()
+        until = now + self.rules.lease_s
+        taken = [Held(stream, pulled, _size(pulled), now, until) for pulled in batch]
+        self.held.update(dict.fromkeys(taken))
+        self._weigh(sum(held.size for held in taken))
+        return taken
+
+    def let_go(self, some: Iterable[Held]) -> None:
+        """Their fate is known."""
+        size = 0
+        for held in some:
+            del self.held[held]
+            size += held.size
+        self._weigh(-size)
+
+    async def room(self) -> None:
+        """Return when more may be read."""
+        await self._room.wait()
+
+    def to_extend(self) -> Mapping[Stream, list[Held]]:
+        """Messages whose leases are more than a third over, by stream."""
+        due = self.now() + self.rules.lease_s * 2 / 3
+        found: dict[Stream, list[Held]] = defaultdict(list)
+        for held in self.held:
+            if held.leased_until <= due:
+                found[held.stream].append(held)
+        return found
+
+    @property
+    def oldest_s(self) -> float:
+        """How long the oldest message has been in hand."""
+        first = next(iter(self.held), None)
+        return self.now() - first.since if first else 0.0
+
+    def _weigh(self, change: int) -> None:
+        self.bytes += change
+        if len(self.held) < self.rules.messages and self.bytes < self.rules.bytes:
+            self._room.set()
+        else:
+            self._room.clear()
+
+
+def _size(pulled: Pulled) -> int:
+    attributes = sum(len(name) + len(value) for name, value in pulled.attributes.items()) if pulled.attributes else 0
+    return len(pulled.data) + attributes + OVERHEAD_BYTES
