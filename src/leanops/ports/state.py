@@ -134,7 +134,7 @@ ATTEMPTS = StateTable(
 )
 BREAKERS = StateTable(
     "breakers",
-    ("topic_name",),
+    ("queue",),
     {
         "state": str,
         "reason": str,
@@ -143,6 +143,8 @@ BREAKERS = StateTable(
         "failed": int,
         "changed_at": int,
         "forced": bool,
+        "probe": str,
+        "probe_until": int,
     },
 )
 WORKERS = StateTable(

@@ -5,9 +5,11 @@ import time
 from collections.abc import Callable
 from functools import partial
 
+from leanops.domain.breaker import BreakerRules, State
 from leanops.domain.topics import queue_name
 from leanops.ports.queue import DEAD
 from leanops.runtimes.embedded import Embedded
+from leanops.usecases.breaker import Breakers
 from leanops.usecases.deliver import Flushed, Limits, Stream, deliver
 from leanops.usecases.ingest import Processor, work
 from leanops.usecases.patience import Patience
@@ -43,15 +45,31 @@ def stream_of(runtime: Embedded) -> Stream:
     return Stream(runtime.platform, runtime.buffer, runtime.files, limits)
 
 
-def process(runtime: Embedded, processor: Processor, tell: Tell = lambda _part, _text: None) -> int:
+def breakers_of(runtime: Embedded) -> Breakers:
+    """The circuit breakers of this home, as one worker sees them."""
+    settings = runtime.settings
+    rules = BreakerRules(
+        error_rate=settings.breaker_error_rate,
+        min_events=settings.breaker_min_events,
+        window_ms=settings.breaker_window_s * 1000,
+        pause_ms=settings.breaker_pause_s * 1000,
+    )
+    return Breakers(runtime.platform.state, runtime.platform.clock, rules)
+
+
+def process(runtime: Embedded, processor: Processor, breakers: Breakers, tell: Tell = lambda _part, _text: None) -> int:
     """One receive from every queue that has messages; how many there were."""
     messages = 0
     for name in runtime.queue.ready():
         if name.endswith(DEAD):
             continue
-        result = work(processor, runtime.queue, name, MESSAGES_PER_RECEIVE)
+        at_most = breakers.may_receive(name, MESSAGES_PER_RECEIVE)
+        result = work(processor, runtime.queue, name, at_most) if at_most else None
         if result is None:
             continue
+        after = breakers.report(name, result.events + result.repeats, len(result.failed) + result.buried)
+        if after.state is State.OPEN:
+            tell(PROCESSOR, f"{name}: stopped because {after.reason}; see it with: leanops breaker show")
         messages += len(result.done) + len(result.failed)
         if result.buried:
             tell(PROCESSOR, f"{name}: {result.buried} events put aside; see them with: leanops dlq list")
@@ -100,7 +118,7 @@ def parts_of(runtime: Embedded, stopping: threading.Event, tell: Tell) -> list[P
         tell(DELIVERY, f"{done.records:,} events into {tables}{aside}")
 
     return [
-        Part(PROCESSOR, partial(process, runtime, processor, tell), pause_s=0.2),
+        Part(PROCESSOR, partial(process, runtime, processor, breakers_of(runtime), tell), pause_s=0.2),
         Part(DELIVERY, partial(flush, stream_of(runtime), flushed), pause_s=0.5),
         Part(CYCLES, _Schedule(runtime, tell).turn, pause_s=1.0),
     ]
@@ -112,6 +130,6 @@ def landing_of(runtime: Embedded) -> Landing:
         platform=runtime.platform,
         queue=runtime.queue,
         buffer=runtime.buffer,
-        process=partial(process, runtime, processor_of(runtime, Patience())),
+        process=partial(process, runtime, processor_of(runtime, Patience()), breakers_of(runtime)),
         flush=partial(flush, stream_of(runtime), now=True),
     )
