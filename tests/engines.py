@@ -7,8 +7,10 @@ import select
 import shutil
 import socket
 import subprocess
+import sys
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -23,6 +25,8 @@ from leanops.domain.errors import LeanOpsError
 Address = TypeVar("Address")
 
 DYNAMODB_LOCAL = "software.amazon.dynamodb:DynamoDBLocal:3.1.0"
+ELASTICMQ = "org.elasticmq:elasticmq-server_2.13:1.7.1"
+START_S = 60
 # Its data lives as long as the tests: nothing has to survive a power cut.
 POSTGRESQL_OPTIONS = "-c listen_addresses=127.0.0.1 -c unix_socket_directories='' -c fsync=off -c max_connections=200"
 
@@ -66,12 +70,7 @@ def postgresql() -> Iterator[str]:
 @contextmanager
 def dynamodb() -> Iterator[str]:
     """DynamoDB Local in memory; gives its endpoint."""
-    try:
-        java = java_home() / "bin" / "java"
-        files = fetch_jars([DYNAMODB_LOCAL], cache_dir(), java=java)
-    except LeanOpsError as error:
-        raise MissingEngineError(f"DynamoDB Local is missing: {error}") from error
-    with _java(java, files) as jvm:
+    with _java("DynamoDB Local", DYNAMODB_LOCAL) as jvm:
         # Its main class would listen on every interface and report home; its handler does neither.
         local = jvm.software.amazon.dynamodb.services.local.server
         in_memory, shared = True, True
@@ -80,6 +79,40 @@ def dynamodb() -> Iterator[str]:
         server.setHandler(local.LocalDynamoDBServerHandler(requests, None))
         server.start()
         yield f"http://127.0.0.1:{server.getConnectors()[0].getLocalPort()}"
+
+
+@contextmanager
+def elasticmq() -> Iterator[str]:
+    """ElasticMQ, which speaks SQS, in memory; gives its endpoint."""
+    with _java("ElasticMQ", ELASTICMQ) as jvm:
+        port = free_port()
+        address = jvm.org.elasticmq.NodeAddress("http", "127.0.0.1", port, "")
+        builder = jvm.org.elasticmq.rest.sqs.SQSRestServerBuilder
+        server = builder.withInterface("127.0.0.1").withPort(port).withServerAddress(address).start()
+        server.waitUntilStarted()
+        yield f"http://127.0.0.1:{port}"
+
+
+@contextmanager
+def moto() -> Iterator[str]:
+    """moto's server, which plays most of AWS, in a process of its own; gives its endpoint."""
+    port = free_port()
+    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as server:
+        try:
+            _wait_until_it_listens(server, port)
+            yield f"http://127.0.0.1:{port}"
+        finally:
+            server.kill()
+
+
+def _wait_until_it_listens(server: "subprocess.Popen[bytes]", port: int) -> None:
+    deadline = time.monotonic() + START_S
+    while time.monotonic() < deadline and server.poll() is None:
+        with suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
+            return
+        time.sleep(0.05)
+    raise MissingEngineError("moto's server does not start: install it with pip install 'leanops[dev]'")
 
 
 @contextmanager
@@ -117,8 +150,13 @@ def _relay(client: socket.socket, port: int, word: bytes, lost: threading.Event)
 
 
 @contextmanager
-def _java(java: Path, files: list[Path]) -> Iterator[Any]:
+def _java(name: str, coordinate: str) -> Iterator[Any]:
     """A Java process with these jars and libraries; it ends with this block, or with this process."""
+    try:
+        java = java_home() / "bin" / "java"
+        files = fetch_jars([coordinate], cache_dir(), java=java)
+    except LeanOpsError as error:
+        raise MissingEngineError(f"{name} is missing: {error}") from error
     classpath = os.pathsep.join(str(file) for file in files if file.suffix == ".jar")
     port, token, process = launch_gateway(
         classpath=classpath,

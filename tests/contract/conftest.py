@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.engines import dynamodb, postgresql, require
+from tests.engines import dynamodb, elasticmq, moto, postgresql, require
 
 
 @pytest.fixture(scope="session")
@@ -16,4 +16,16 @@ def postgresql_url() -> Iterator[str]:
 @pytest.fixture(scope="session")
 def dynamodb_endpoint() -> Iterator[str]:
     with require(dynamodb) as endpoint:
+        yield endpoint
+
+
+@pytest.fixture(scope="session")
+def elasticmq_endpoint() -> Iterator[str]:
+    with require(elasticmq) as endpoint:
+        yield endpoint
+
+
+@pytest.fixture(scope="session")
+def moto_endpoint() -> Iterator[str]:
+    with require(moto) as endpoint:
         yield endpoint

@@ -89,7 +89,12 @@ class SqlBuffer:
     def claim(self, flush_id: str, at_most_bytes: int) -> bool:
         """Row by row: ids commit out of order, so a range of them could claim what was never read."""
 
+        mine = sa.select(sa.exists().where(_flushes.c.flush_id == flush_id))
+
         def take(connection: Connection) -> bool:
+            # The claim is there if this is repeated after a connection that broke before its answer.
+            if connection.execute(mine).scalar_one():
+                return True
             oldest = sa.select(_puts.c.id, _puts.c.bytes).where(_puts.c.flush_id.is_(None)).order_by(_puts.c.id)
             skipping = oldest.limit(PUTS_PER_CLAIM).with_for_update(skip_locked=True)
             ids = _up_to(connection.execute(skipping), at_most_bytes)
@@ -125,11 +130,14 @@ class SqlBuffer:
         """One put after the other, so that memory holds one of them."""
         ids = sa.select(_puts.c.id).where(_puts.c.flush_id == flush_id).order_by(_puts.c.id)
         for put in self._database.run(lambda connection: connection.execute(ids).scalars().all()):
-            yield self._lines_of(put)
+            lines = self._lines_of(put)
+            # Whoever had the claim before us may have landed and forgotten it just now.
+            if lines is not None:
+                yield lines
 
-    def _lines_of(self, put: int) -> bytes:
+    def _lines_of(self, put: int) -> bytes | None:
         content = sa.select(_lines.c.lines).where(_lines.c.put == put)
-        return bytes(self._database.run(lambda connection: connection.execute(content).scalar_one()))
+        return self._database.run(lambda connection: connection.execute(content).scalar_one_or_none())
 
     def forget(self, flush_id: str) -> None:
         """Delete what a flush has landed."""

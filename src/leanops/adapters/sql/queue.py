@@ -3,11 +3,14 @@
 A block is one row however many messages it holds, so the cost of a message is the cost of its bytes. A message leaves
 its block only when it fares differently from its neighbours; from the third receive on each comes alone, so that one
 that kills its reader takes no other with it.
+
+A receipt names a block, the lease of its receive and a position. Messages that leave a block while in hand keep their
+positions and say in `origin` which block their receipts name.
 """
 
 import secrets
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -33,9 +36,12 @@ _blocks = sa.Table(
     sa.Column("visible_at", sa.BigInteger, nullable=False),
     sa.Column("receives", sa.Integer, nullable=False),
     sa.Column("lease", sa.BigInteger, nullable=False),
+    sa.Column("origin", sa.BigInteger),
     sa.Column("messages", sa.Integer, nullable=False),
+    sa.Column("positions", sa.Integer, nullable=False),
     sa.Column("sent_at", sa.BigInteger, nullable=False),
     sa.Index("queue_blocks_order", "queue", "id"),
+    sa.Index("queue_blocks_origin", "origin"),
 )
 # Apart, because SQLite would write the bodies anew with every change of a lease.
 _bodies = sa.Table(
@@ -115,7 +121,7 @@ class SqlQueue:
         return self._database.transact(remove)
 
     def change_visibility(self, queue: str, receipts: Sequence[Receipt], seconds: float) -> None:
-        """Whole blocks keep their receipts; messages of which neighbours stay behind get a block of their own."""
+        """Messages whose neighbours stay behind get a block of their own; every receipt stays good."""
         until = self._clock_ms() + _ms(seconds)
 
         def hide(connection: Connection) -> None:
@@ -123,18 +129,21 @@ class SqlQueue:
             for ids in batched(whole, 500):
                 connection.execute(sa.update(_blocks).where(_blocks.c.id.in_(ids)).values(visible_at=until))
             for block, positions in parts.items():
-                _insert(connection, _take_out(connection, block, positions), block, visible_at=until)
+                bodies = _sparse(_take_out(connection, block, positions))
+                origin = block.origin or block.id
+                _insert(connection, bodies, block, visible_at=until, lease=block.lease, origin=origin)
 
         self._database.transact(hide)
 
     def depth(self, queue: str) -> Depth:
         """By the rows of its blocks."""
-        visible = sa.case((_blocks.c.visible_at <= self._clock_ms(), _blocks.c.messages), else_=0)
+        now = self._clock_ms()
+        visible = sa.case((_blocks.c.visible_at <= now, _blocks.c.messages), else_=0)
         counts = sa.select(
             sa.func.coalesce(sa.func.sum(visible), 0),
             sa.func.coalesce(sa.func.sum(_blocks.c.messages), 0),
             sa.func.min(_blocks.c.sent_at),
-        ).where(_blocks.c.queue == queue)
+        ).where(_blocks.c.queue == queue, _blocks.c.sent_at >= now - RETENTION_MS)
         waiting, messages, oldest = self._database.run(lambda connection: connection.execute(counts).one())
         return Depth(int(waiting), int(messages - waiting), oldest)
 
@@ -146,10 +155,11 @@ class SqlQueue:
         }
 
     def redrive(self, queue: str) -> int:
-        """Give every dead letter of a queue its receives back."""
-        dead = _blocks.c.queue == dead_letters(queue)
-        again = sa.update(_blocks).where(dead).values(queue=queue, receives=0, visible_at=0, lease=0)
-        moved = again.returning(_blocks.c.messages)
+        """As if they were sent anew; those that someone has in hand stay."""
+        now = self._clock_ms()
+        again = sa.update(_blocks).values(queue=queue, receives=0, visible_at=0, lease=0, origin=None, sent_at=now)
+        free = again.where(_blocks.c.queue == dead_letters(queue), _blocks.c.visible_at <= now)
+        moved = free.where(_blocks.c.sent_at >= now - RETENTION_MS).returning(_blocks.c.messages)
         return int(self._database.run(lambda connection: sum(connection.execute(moved).scalars())))
 
     def ready(self) -> list[str]:
@@ -188,10 +198,11 @@ def _in_blocks(bodies: Iterable[bytes]) -> Iterator[list[bytes]]:
         yield block
 
 
-def _insert(connection: Connection, bodies: Sequence[bytes], like: Any = None, **columns: Any) -> Any:
+def _insert(connection: Connection, bodies: Sequence[bytes | None], like: Any = None, **columns: Any) -> Any:
     """A new block; what is not said is as in another one."""
     kept = {"queue": like.queue, "receives": like.receives, "sent_at": like.sent_at} if like is not None else {}
-    row = {"lease": 0, "messages": len(bodies), **kept, **columns}
+    messages = len(bodies) - bodies.count(None)
+    row = {"lease": 0, "messages": messages, "positions": len(bodies), **kept, **columns}
     block = connection.execute(sa.insert(_blocks).values(row).returning(_blocks)).one()
     connection.execute(sa.insert(_bodies).values(block=block.id, bodies=_pack(bodies)))
     return block
@@ -200,12 +211,12 @@ def _insert(connection: Connection, bodies: Sequence[bytes], like: Any = None, *
 def _settled(connection: Connection, blocks: Sequence[Any], now: int) -> bool:
     """Put aside what must not be received as it is; whether there was any."""
     too_old = [block.id for block in blocks if block.sent_at < now - RETENTION_MS]
-    kept = [block for block in blocks if block.sent_at >= now - RETENTION_MS and not block.queue.endswith(DEAD)]
+    kept = [block for block in blocks if block.sent_at >= now - RETENTION_MS and not _is_dead(block)]
     dead = [block for block in kept if block.receives >= MAX_RECEIVES]
     failing = [block for block in kept if COMES_ALONE <= block.receives < MAX_RECEIVES and block.messages > 1]
     _drop(connection, too_old)
     if dead:
-        moved = {"queue": dead_letters(dead[0].queue), "receives": 0, "visible_at": 0, "lease": 0}
+        moved = {"queue": dead_letters(dead[0].queue), "receives": 0, "visible_at": 0, "lease": 0, "origin": None}
         ids = [block.id for block in dead]
         connection.execute(sa.update(_blocks).where(_blocks.c.id.in_(ids)).values(moved))
     for block in failing:
@@ -215,15 +226,19 @@ def _settled(connection: Connection, blocks: Sequence[Any], now: int) -> bool:
     return bool(too_old or dead or failing)
 
 
+def _is_dead(block: Any) -> bool:
+    return bool(block.queue.endswith(DEAD))
+
+
 def _fitting(connection: Connection, blocks: Sequence[Any], at_most: int) -> list[Any]:
-    """As many of the blocks as fit."""
-    if blocks and blocks[0].messages > at_most:
-        first = list(_present(connection, blocks[0].id))[:at_most]
-        # What stays keeps its place; what is taken now needs none.
-        block = _insert(connection, _take_out(connection, blocks[0], first), blocks[0], visible_at=0)
-        return [block]
+    """As many of the blocks as fit; a message that failed before has its reader to itself."""
+    together = [block for block in blocks if block.receives < COMES_ALONE or _is_dead(block)]
+    if blocks and blocks[0] not in together:
+        return [blocks[0]]
+    if together and together[0].messages > at_most:
+        return [_cut(connection, together[0], at_most)]
     fitting, messages = [], 0
-    for block in blocks:
+    for block in together:
         messages += block.messages
         if messages > at_most:
             break
@@ -231,9 +246,19 @@ def _fitting(connection: Connection, blocks: Sequence[Any], at_most: int) -> lis
     return fitting
 
 
+def _cut(connection: Connection, block: Any, at_most: int) -> Any:
+    """A block with the first messages of another; what stays there keeps its place in the queue, but no receipt."""
+    bodies = list(_present(connection, block.id).values())
+    left = bodies[at_most:]
+    counts = {"messages": len(left), "positions": len(left), "lease": 0, "origin": None}
+    connection.execute(sa.update(_blocks).where(_blocks.c.id == block.id).values(counts))
+    connection.execute(sa.update(_bodies).where(_bodies.c.block == block.id).values(bodies=_pack(left)))
+    return _insert(connection, bodies[:at_most], block, visible_at=0)
+
+
 def _lease(connection: Connection, blocks: Sequence[Any], lease: int, until: int) -> list[Received]:
     ids = [block.id for block in blocks]
-    hidden = {"visible_at": until, "lease": lease, "receives": _blocks.c.receives + 1}
+    hidden = {"visible_at": until, "lease": lease, "origin": None, "receives": _blocks.c.receives + 1}
     connection.execute(sa.update(_blocks).where(_blocks.c.id.in_(ids)).values(hidden))
     packed = sa.select(_bodies.c.block, _bodies.c.bodies).where(_bodies.c.block.in_(ids))
     bodies = {block: _unpack(content) for block, content in connection.execute(packed)}
@@ -247,25 +272,33 @@ def _lease(connection: Connection, blocks: Sequence[Any], lease: int, until: int
 
 def _held(connection: Connection, receipts: Sequence[Any]) -> tuple[list[int], dict[Any, list[int]], list[Receipt]]:
     """Blocks that the receipts cover whole, blocks they cover in part, and receipts that are good no longer."""
-    positions: dict[tuple[int, int], list[int]] = defaultdict(list)
-    for block, lease, position in receipts:
-        positions[block, lease].append(position)
-    found: dict[int, Any] = {}
-    for ids in batched([block for block, _ in positions], 500):
-        locked = sa.select(_blocks).where(_blocks.c.id.in_(ids)).order_by(_blocks.c.id).with_for_update()
-        found.update({block.id: block for block in connection.execute(locked)})
+    wanted: dict[tuple[int, int], set[int]] = defaultdict(set)
+    for number, lease, position in receipts:
+        wanted[number, lease].add(position)
     whole: list[int] = []
     parts: dict[Any, list[int]] = {}
-    lost: list[Receipt] = []
-    for (number, lease), covered in positions.items():
-        block = found.get(number)
-        if block is None or block.lease != lease:
-            lost += [_Receipt(number, lease, position) for position in covered]
-        elif len(set(covered)) == block.messages:
-            whole.append(number)
-        else:
-            parts[block] = covered
+    for block in _named(connection, sorted({number for number, _ in wanted})):
+        left = wanted.get((block.origin or block.id, block.lease))
+        if not left:
+            continue
+        # Only a block without gaps is known by its numbers: a message of which it was rid may be named again.
+        is_full = block.origin is None and block.messages == block.positions == len(left)
+        present = left if is_full else _present(connection, block.id).keys()
+        covered = left & present
+        if len(covered) == block.messages:
+            whole.append(block.id)
+        elif covered:
+            parts[block] = sorted(covered)
+        left -= covered
+    lost: list[Receipt] = [_Receipt(*key, position) for key, left in wanted.items() for position in sorted(left)]
     return whole, parts, lost
+
+
+def _named(connection: Connection, numbers: Sequence[int]) -> Iterator[Any]:
+    """The blocks that receipts with these numbers may speak of, locked."""
+    for some in batched(numbers, 500):
+        named = sa.select(_blocks).where(sa.or_(_blocks.c.id.in_(some), _blocks.c.origin.in_(some)))
+        yield from connection.execute(named.order_by(_blocks.c.id).with_for_update()).fetchall()
 
 
 def _present(connection: Connection, block: int) -> dict[int, bytes]:
@@ -274,17 +307,17 @@ def _present(connection: Connection, block: int) -> dict[int, bytes]:
     return {position: body for position, body in enumerate(_unpack(packed)) if body is not None}
 
 
-def _take_out(connection: Connection, block: Any, positions: Iterable[int]) -> list[bytes]:
-    """Remove messages from a block; the others keep their positions, and with them their receipts."""
+def _take_out(connection: Connection, block: Any, positions: Iterable[int]) -> dict[int, bytes]:
+    """Remove some messages from a block, but not all; the others keep their positions, and with them their receipts."""
     present = _present(connection, block.id)
-    taken = [present.pop(position) for position in positions if position in present]
-    if not present:
-        _drop(connection, [block.id])
-        return taken
-    left = _pack([present.get(position) for position in range(max(present) + 1)])
-    connection.execute(sa.update(_bodies).where(_bodies.c.block == block.id).values(bodies=left))
+    taken = {position: present.pop(position) for position in positions}
+    connection.execute(sa.update(_bodies).where(_bodies.c.block == block.id).values(bodies=_pack(_sparse(present))))
     connection.execute(sa.update(_blocks).where(_blocks.c.id == block.id).values(messages=len(present)))
     return taken
+
+
+def _sparse(bodies: Mapping[int, bytes]) -> list[bytes | None]:
+    return [bodies.get(position) for position in range(max(bodies) + 1)]
 
 
 def _drop(connection: Connection, ids: Sequence[int]) -> None:

@@ -1,0 +1,234 @@
+"""Queues in SQS: one per topic and one for its dead letters, both named prefix + name."""
+
+import json
+import math
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from typing import Any, Self
+
+from botocore.exceptions import ClientError
+
+from leanops.adapters.aws.answers import answering, code_of, connect
+from leanops.domain.errors import PermanentError, QueueUnavailableError
+from leanops.ports.queue import MAX_RECEIVES, RETENTION_MS, Depth, Outgoing, Receipt, Received, dead_letters
+
+MAX_BYTES = 262_144
+"""What Terraform's provider can set; SQS itself takes four times as much."""
+PER_CALL = 10
+LONGEST_VISIBILITY_S = 43_200
+MOVE_S = 60
+"""How long a redrive by hand keeps a dead letter to itself."""
+_REFUSED = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
+# What a server says that has no StartMessageMoveTask, or none for this queue; moto answers a bare 500.
+_NO_MOVE = {"500", "InvalidAction", "NotImplemented", "UnknownOperationException", "UnsupportedOperation"}
+
+
+class SqsQueue:
+    """The Queue port on a boto3 SQS client, which threads may share."""
+
+    def __init__(
+        self, client: Any, *, prefix: str = "", max_bytes: int = MAX_BYTES, wait_s: int = 1, senders: int = 8
+    ) -> None:
+        self._client, self._prefix, self._wait_s = client, prefix, wait_s
+        self.max_bytes = max_bytes
+        self._pool = ThreadPoolExecutor(senders, thread_name_prefix="sqs")
+        self._urls: dict[str, str] = {}
+
+    @classmethod
+    def connect(
+        cls, *, region: str | None = None, endpoint: str | None = None, attempts: int = 4, **arguments: Any
+    ) -> Self:
+        """A queue with a client of its own; region and credentials come from the environment unless given."""
+        return cls(connect("sqs", region=region, endpoint=endpoint, attempts=attempts), **arguments)
+
+    def create(self, queue: str) -> None:
+        """Make the queue and its dead-letter queue; one that is there stays as it is."""
+        retention = {"MessageRetentionPeriod": str(RETENTION_MS // 1000)}
+        self._make(dead_letters(queue), retention)
+        dead = self._attributes(dead_letters(queue), ["QueueArn"])["QueueArn"]
+        policy = json.dumps({"deadLetterTargetArn": dead, "maxReceiveCount": str(MAX_RECEIVES)})
+        self._make(queue, {**retention, "MaximumMessageSize": str(self.max_bytes), "RedrivePolicy": policy})
+
+    def send(self, messages: Sequence[Outgoing]) -> list[int]:
+        """In batches, several at once; the positions of those that were not taken and may be sent again."""
+        batches = list(self._batches(messages))
+        answers = list(self._pool.map(lambda batch: self._send(*batch), batches))
+        outages = [answer for answer in answers if isinstance(answer, QueueUnavailableError)]
+        if outages and len(outages) == len(answers):
+            raise outages[0]
+        failed: list[int] = []
+        for (_, entries), answer in zip(batches, answers, strict=True):
+            if isinstance(answer, PermanentError):
+                raise answer
+            failed += entries if isinstance(answer, QueueUnavailableError) else answer
+        return sorted(failed)
+
+    def receive(self, queue: str, at_most: int, visibility_s: float) -> list[Received]:
+        """Messages nobody else has in hand, ten a call for as long as there are as many."""
+        received: list[Received] = []
+        while len(received) < at_most:
+            count = min(PER_CALL, at_most - len(received))
+            try:
+                found = self._receive(queue, count, visibility_s, wait_s=0 if received else self._wait_s)
+            except QueueUnavailableError:
+                if received:
+                    break
+                raise
+            received += found
+            if len(found) < count:
+                break
+        return received
+
+    def delete(self, queue: str, receipts: Sequence[Receipt]) -> list[Receipt]:
+        """Delete messages in hand; the receipts that were good no longer, as far as SQS can tell."""
+        return self._each(queue, receipts, self._client.delete_message_batch, {})
+
+    def change_visibility(self, queue: str, receipts: Sequence[Receipt], seconds: float) -> None:
+        """Hide messages in hand for so long from now; what is no longer in hand stays as it is."""
+        hidden = {"VisibilityTimeout": _seconds(seconds)}
+        self._each(queue, receipts, self._client.change_message_visibility_batch, hidden)
+
+    def depth(self, queue: str) -> Depth:
+        """As SQS tells it, which is about right within a minute."""
+        waiting, delayed = "ApproximateNumberOfMessages", "ApproximateNumberOfMessagesDelayed"
+        in_flight = "ApproximateNumberOfMessagesNotVisible"
+        found = self._attributes(queue, [waiting, delayed, in_flight])
+        return Depth(int(found[waiting]) + int(found.get(delayed, 0)), int(found[in_flight]))
+
+    def redrive(self, queue: str) -> int:
+        """Begin to move the dead letters back, or move them where the server has no such task; how many there are."""
+        dead = dead_letters(queue)
+        count = self.depth(dead).visible
+        arn = self._attributes(dead, ["QueueArn"])["QueueArn"]
+        try:
+            with self._about(dead):
+                self._client.start_message_move_task(SourceArn=arn)
+        except (PermanentError, QueueUnavailableError) as refused:
+            cause = refused.__cause__
+            if not isinstance(cause, ClientError) or code_of(cause) not in _NO_MOVE:
+                raise
+            return self._move(dead, queue)
+        return count
+
+    def close(self) -> None:
+        """Close the client's connections."""
+        self._pool.shutdown()
+        self._client.close()
+
+    def _make(self, queue: str, attributes: dict[str, str]) -> None:
+        with self._about(queue), suppress(self._client.exceptions.QueueNameExists):
+            self._client.create_queue(QueueName=self._prefix + queue, Attributes=attributes)
+
+    def _url(self, queue: str) -> str:
+        if queue not in self._urls:
+            with self._about(queue):
+                self._urls[queue] = self._client.get_queue_url(QueueName=self._prefix + queue)["QueueUrl"]
+        return self._urls[queue]
+
+    def _about(self, queue: str) -> Any:
+        return answering("SQS", f"queue {self._prefix}{queue}", QueueUnavailableError)
+
+    def _attributes(self, queue: str, names: Sequence[str]) -> dict[str, str]:
+        url = self._url(queue)
+        with self._about(queue):
+            found: dict[str, str] = self._client.get_queue_attributes(QueueUrl=url, AttributeNames=names)["Attributes"]
+        return found
+
+    def _batches(self, messages: Sequence[Outgoing]) -> Iterator[tuple[str, dict[int, str]]]:
+        """The messages of each queue as texts by position, so many and so large together as one call takes."""
+        by_queue: dict[str, list[int]] = defaultdict(list)
+        for position, message in enumerate(messages):
+            by_queue[message.queue].append(position)
+        for queue, positions in by_queue.items():
+            entries: dict[int, str] = {}
+            size = 0
+            for position in positions:
+                text, length = self._text(messages[position])
+                if entries and (len(entries) == PER_CALL or size + length > self.max_bytes):
+                    yield queue, entries
+                    entries, size = {}, 0
+                entries[position] = text
+                size += length
+            yield queue, entries
+
+    def _text(self, message: Outgoing) -> tuple[str, int]:
+        try:
+            text = escaped(message.body.decode())
+        except UnicodeDecodeError:
+            raise PermanentError(f"a message for {message.queue} is not UTF-8; send its bytes in base64") from None
+        length = len(text.encode())
+        if length > self.max_bytes:
+            raise PermanentError(f"a message is larger than the {self.max_bytes} bytes a queue takes; claim-check it")
+        return text, length
+
+    def _send(self, queue: str, entries: dict[int, str]) -> list[int] | PermanentError | QueueUnavailableError:
+        """The positions to send again; failures are answers here, so that no batch hides what became of another."""
+        said = [{"Id": str(position), "MessageBody": text} for position, text in entries.items()]
+        try:
+            url = self._url(queue)
+            with self._about(queue):
+                answer = self._client.send_message_batch(QueueUrl=url, Entries=said)
+        except (PermanentError, QueueUnavailableError) as failure:
+            return failure
+        refused = answer.get("Failed", [])
+        faults = {entry["Code"] for entry in refused if entry["SenderFault"]}
+        if faults:
+            name = self._prefix + queue
+            return PermanentError(f"SQS refuses a message for {name} ({min(faults)}); see what sends such messages")
+        return [int(entry["Id"]) for entry in refused]
+
+    def _receive(self, queue: str, count: int, visibility_s: float, wait_s: int) -> list[Received]:
+        url = self._url(queue)
+        with self._about(queue):
+            answer = self._client.receive_message(
+                QueueUrl=url,
+                MaxNumberOfMessages=count,
+                VisibilityTimeout=_seconds(visibility_s),
+                WaitTimeSeconds=wait_s,
+                MessageSystemAttributeNames=["ApproximateReceiveCount"],
+            )
+        return [
+            Received(
+                message["Body"].encode(),
+                message["ReceiptHandle"],
+                int(message["Attributes"]["ApproximateReceiveCount"]),
+            )
+            for message in answer.get("Messages", [])
+        ]
+
+    def _each(
+        self, queue: str, receipts: Sequence[Receipt], call: Callable[..., Any], arguments: dict[str, Any]
+    ) -> list[Receipt]:
+        """Call for ten receipts at once; those that failed."""
+        if not receipts:
+            return []
+        url, failed = self._url(queue), list[Receipt]()
+        unique = list(dict.fromkeys(receipts))
+        for some in (unique[start : start + PER_CALL] for start in range(0, len(unique), PER_CALL)):
+            entries = [{"Id": str(at), "ReceiptHandle": receipt, **arguments} for at, receipt in enumerate(some)]
+            with self._about(queue):
+                answer = call(QueueUrl=url, Entries=entries)
+            failed += [some[int(entry["Id"])] for entry in answer.get("Failed", [])]
+        return failed
+
+    def _move(self, source: str, target: str) -> int:
+        """Receive, send and delete until none is left; a crash in between doubles some and loses none."""
+        moved = 0
+        while found := self._receive(source, PER_CALL, MOVE_S, wait_s=0):
+            left = self.send([Outgoing(target, message.body) for message in found])
+            sent = [message.receipt for position, message in enumerate(found) if position not in left]
+            self.delete(source, sent)
+            moved += len(sent)
+        return moved
+
+
+def escaped(text: str) -> str:
+    """JSON text without the characters SQS refuses; it decodes to the same."""
+    return _REFUSED.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
+def _seconds(seconds: float) -> int:
+    return min(math.ceil(seconds), LONGEST_VISIBILITY_S)
