@@ -9,6 +9,7 @@ from typing import Any
 
 from leanops.domain.batches import CURATED, STANDARDIZED
 from leanops.domain.errors import UsageError
+from leanops.domain.failures import DEAD_LETTERS
 from leanops.ports.query import quoted
 from leanops.views.sources import Sources
 
@@ -42,10 +43,21 @@ class Payload:
 
 
 def list_errors(
-    sources: Sources, *, topic: str | None, rule: str | None, layer: str | None, limit: int
+    sources: Sources,
+    *,
+    topic: str | None,
+    rule: str | None,
+    layer: str | None,
+    limit: int,
+    status: str | None = None,
 ) -> list[dict[str, Any]]:
     """The newest rows of the error tables that fit, newest first."""
-    wanted = {"topic_name = ?": topic, "layer = ?": layer, "list_contains([f.rule FOR f IN failures], ?)": rule}
+    wanted = {
+        "topic_name = ?": topic,
+        "layer = ?": layer,
+        "status = ?": status,
+        "list_contains([f.rule FOR f IN failures], ?)": rule,
+    }
     conditions = [condition for condition, value in wanted.items() if value is not None]
     values = [value for value in wanted.values() if value is not None]
     where = f"WHERE {' AND '.join(conditions)}" if conditions else ""
@@ -56,17 +68,18 @@ def list_errors(
     return sorted(found, key=lambda row: (-row["detected_ts"].timestamp(), row["error_id"]))[:limit]
 
 
-def find_error(sources: Sources, error_id: str) -> dict[str, Any]:
+def find_error(sources: Sources, error_id: str, layer: str | None = None) -> dict[str, Any]:
     """The row with this id, or with the only id that begins so."""
+    listing = "leanops dlq list" if layer == DEAD_LETTERS else "leanops errors list"
     if not _HEX.fullmatch(error_id):
-        raise UsageError(f"{error_id!r} is no error id; see them with: leanops errors list")
+        raise UsageError(f"{error_id!r} is no error id; see them with: {listing}")
     found: list[dict[str, Any]] = []
-    for table in _tables(sources, None):
+    for table in _tables(sources, layer):
         select = f"SELECT {', '.join(_COLUMNS)} FROM {table} WHERE starts_with(error_id, ?) LIMIT 2"
         found += sources.query.ask(select, [error_id]).as_dicts()
     if len(found) != 1:
         problem = "several errors begin with" if found else "there is no error"
-        raise UsageError(f"{problem} {error_id!r}; see them with: leanops errors list")
+        raise UsageError(f"{problem} {error_id!r}; see them with: {listing}")
     return found[0]
 
 
@@ -98,7 +111,8 @@ def _in_words(rule: str, column: str | None, path: str | None, message: str, val
 
 
 def _tables(sources: Sources, layer: str | None) -> Iterator[str]:
-    tables = {STANDARDIZED: sources.databases.parse_errors, CURATED: sources.databases.errors}
+    databases = sources.databases
+    tables = {DEAD_LETTERS: databases.dlq_errors, STANDARDIZED: databases.parse_errors, CURATED: databases.errors}
     for name, table in tables.items():
         if layer in (None, name) and sources.catalog.load(table) is not None:
             yield quoted(table)

@@ -9,8 +9,11 @@ import typer
 
 from leanops.domain.errors import LeanOpsError, UsageError
 from leanops.entrypoints.cli import (
+    breaker,
+    bridge,
     cycle,
     demo,
+    dlq,
     doctor,
     errors,
     homes,
@@ -35,14 +38,17 @@ app = typer.Typer(
 )
 app.command("init")(homes.init)
 app.command("demo")(demo.demo)
-app.add_typer(topics.app, name="topics", help="Topics: add, list, show, pause, resume, retry.")
+app.add_typer(topics.app, name="topics", help="Topics: add, discover, list, show, pause, resume, retry.")
 app.command("serve")(serve.serve)
 app.command("publish")(publish.publish)
+app.command("bridge")(bridge.bridge)
 app.add_typer(schema.app, name="schema", help="Schemas: deploy, show.")
 app.command("cycle")(cycle.cycle)
 app.command("status")(status.status)
 app.command("sql")(sql.sql)
 app.add_typer(errors.app, name="errors", help="Quarantined rows: list, show.")
+app.add_typer(dlq.app, name="dlq", help="Dead letters: list, show, drain, replay, discard.")
+app.add_typer(breaker.app, name="breaker", help="Circuit breakers: show, open, close.")
 app.command("doctor")(doctor.doctor)
 
 

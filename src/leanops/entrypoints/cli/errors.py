@@ -17,6 +17,7 @@ _SHOWN = ("topic_name", "layer", "status", "message_id")
 class Layer(StrEnum):
     """The layer an error was found in."""
 
+    DLQ = "dlq"
     STANDARDIZED = "standardized"
     CURATED = "curated"
 
@@ -43,7 +44,7 @@ def list_(
 
         if topic:
             find_topic(runtime.platform, topic)
-        found = list_errors(runtime.sources(), topic=topic, rule=_known(rule), layer=layer, limit=limit)
+        found = list_errors(runtime.sources(), topic=topic, rule=known_rule(rule), layer=layer, limit=limit)
     if as_json:
         print_json_array(found)
         return
@@ -63,19 +64,23 @@ def list_(
 
 @app.command()
 def show(error_id: ErrorId, as_json: Json = False) -> None:
-    """Show one error and its event, fetched from RAW."""
+    """Show one error and its event, fetched from RAW, or from the archive of dead letters."""
     with opened() as runtime:
+        from leanops.entrypoints.cli.dlq import show_letter
         from leanops.views.errors import find_error, payload_of
 
         sources = runtime.sources()
         error = find_error(sources, error_id)
+        if error["layer"] == Layer.DLQ:
+            show_letter(runtime, error, as_json)
+            return
         payload = payload_of(sources, error)
     note("the payload is the event as it was received; it may hold personal data", style="yellow")
     text = payload.text if payload else None
     if as_json:
         print_json({**error, "payload": text, "copies": payload.copies if payload else 0})
         return
-    _print(error)
+    print_error(error)
     if payload is None:
         say(f"the event is no longer in {error['source']}")
     else:
@@ -83,7 +88,8 @@ def show(error_id: ErrorId, as_json: Json = False) -> None:
         say(payload.text)
 
 
-def _print(error: dict[str, Any]) -> None:
+def print_error(error: dict[str, Any]) -> None:
+    """The row, and a line for each rule it broke."""
     rows = [[name, shown(value)] for name, value in error.items() if name != "failures"]
     print_table(("error", ""), rows)
     say("")
@@ -93,7 +99,7 @@ def _print(error: dict[str, Any]) -> None:
     say("")
 
 
-def _known(rule: str | None) -> str | None:
+def known_rule(rule: str | None) -> str | None:
     """The rule itself if it is on the list; a typo is told."""
     import difflib
 

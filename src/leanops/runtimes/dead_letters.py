@@ -1,0 +1,25 @@
+"""Dead-letter queues of the embedded runtime, emptied into dlq_errors."""
+
+from leanops.domain.topics import queue_name
+from leanops.ports.queue import DEAD
+from leanops.runtimes.embedded import Embedded
+from leanops.usecases.dlq import Drained, drain, process
+from leanops.usecases.topics import list_topics
+from leanops.usecases.workers import DEAD_LETTERS, Tell
+
+
+def bury_and_drain(runtime: Embedded) -> tuple[int, Drained]:
+    """Bury what the dead-letter queues hold, and drain everything buried; how many events, and what the drain did."""
+    platform = runtime.platform
+    names = [name.removesuffix(DEAD) for name in runtime.queue.ready() if name.endswith(DEAD)]
+    topics = {queue_name(topic.name): topic.name for topic in list_topics(platform)} if names else {}
+    buried = process(platform, runtime.queue, runtime.files, names, lambda name: topics.get(name, name))
+    return buried, drain(platform)
+
+
+def turn(runtime: Embedded, tell: Tell) -> int:
+    """The background part; how many letters it drained."""
+    _, drained = bury_and_drain(runtime)
+    if drained.letters:
+        tell(DEAD_LETTERS, f"{drained.letters:,} events in dlq_errors; see them with: leanops dlq list")
+    return drained.letters
