@@ -1,7 +1,24 @@
 """Files: bytes under a name like `dlq/orders/2026-11-15/1f3a.json`."""
 
+import re
 from collections.abc import Iterator
 from typing import Protocol
+
+from leanops.domain.errors import PermanentError
+
+LONGEST_NAME = 900
+LONGEST_PART = 255
+_REFUSED = re.compile("[\x00-\x1f\x7f\ud800-\udfff]")
+
+
+def checked_name(name: str) -> str:
+    """The name itself if every file store can hold it, and inside itself; raises PermanentError otherwise."""
+    parts = name.split("/")
+    if not _REFUSED.search(name) and not {"", ".", ".."} & set(parts):
+        sizes = [len(part.encode()) for part in parts]
+        if max(sizes) <= LONGEST_PART and sum(sizes) + len(parts) <= LONGEST_NAME:
+            return name
+    raise PermanentError(f"{name[:80]!r} is no name of a file; write it like dlq/orders/1f3a.json")
 
 
 class Files(Protocol):

@@ -6,7 +6,7 @@ from typing import Any
 
 import boto3
 from botocore.config import Config
-from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError
+from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError, IncompleteReadError
 from botocore.exceptions import ConnectionError as UnreachableError
 
 from leanops.domain.errors import LeanOpsError, PermanentError, RetryableError
@@ -71,7 +71,7 @@ def _answered(error: ClientError, service: str, subject: str, unavailable: type[
 
 def _unanswered(error: BotoCoreError, service: str, subject: str, unavailable: type[RetryableError]) -> LeanOpsError:
     line = " ".join(str(error).split())
-    if isinstance(error, HTTPClientError | UnreachableError):
+    if isinstance(error, HTTPClientError | IncompleteReadError | UnreachableError):
         advice = "check the network, the region and the endpoint, then try again"
         return unavailable(f"{service} does not answer for {subject} ({line}); {advice}")
     return PermanentError(f"{service} cannot be asked for {subject} ({line}); check region and credentials")

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from leanops.domain.errors import FilesUnavailableError, PermanentError
+from leanops.ports.files import checked_name
 
 
 class Folder:
@@ -36,16 +37,14 @@ class Folder:
 
     def names(self, prefix: str) -> Iterator[str]:
         with _answering(prefix):
-            found = sorted(path for path in self._root.rglob("*") if path.is_file())
-        for path in found:
-            name = path.relative_to(self._root).as_posix()
-            if name.startswith(prefix) and not path.name.startswith(SCRATCH):
-                yield name
+            files = [path for path in self._root.rglob("*") if path.is_file() and not path.name.startswith(SCRATCH)]
+        names = (path.relative_to(self._root).as_posix() for path in files)
+        yield from sorted(name for name in names if name.startswith(prefix))
 
     def _path(self, name: str) -> Path:
-        path = (self._root / name).resolve()
-        if not path.is_relative_to(self._root) or path == self._root:
-            raise PermanentError(f"{name!r} is no name of a file in this folder")
+        path = (self._root / checked_name(name)).resolve()
+        if not path.is_relative_to(self._root):
+            raise PermanentError(f"{name!r} leads out of the folder; remove the link")
         return path
 
 

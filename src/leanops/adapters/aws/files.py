@@ -1,0 +1,80 @@
+"""Files in an S3 bucket."""
+
+from collections.abc import Iterator
+from typing import Any, Self
+
+from botocore.exceptions import ClientError
+
+from leanops.adapters.aws.answers import answering, code_of, connect
+from leanops.domain.errors import FilesUnavailableError
+from leanops.ports.files import checked_name
+
+GONE = {"404", "NoSuchKey"}
+
+
+class S3Files:
+    """The Files port on a boto3 S3 client, which threads may share; every name lies under the prefix."""
+
+    def __init__(self, client: Any, bucket: str, *, prefix: str = "") -> None:
+        self._client, self._bucket, self._prefix = client, bucket, prefix
+
+    @classmethod
+    def connect(
+        cls,
+        bucket: str,
+        *,
+        prefix: str = "",
+        region: str | None = None,
+        endpoint: str | None = None,
+        attempts: int = 4,
+    ) -> Self:
+        """Files with a client of their own; region and credentials come from the environment unless given."""
+        return cls(connect("s3", region=region, endpoint=endpoint, attempts=attempts), bucket, prefix=prefix)
+
+    def put(self, name: str, data: bytes) -> None:
+        """Write a file whole, or not at all; one of that name is replaced."""
+        key = self._key(name)
+        with self._about(f"the file {name}"):
+            self._client.put_object(Bucket=self._bucket, Key=key, Body=data)
+
+    def get(self, name: str) -> bytes | None:
+        """The file's bytes, or None."""
+        key = self._key(name)
+        with self._about(f"the file {name}"):
+            try:
+                data: bytes = self._client.get_object(Bucket=self._bucket, Key=key)["Body"].read()
+            except ClientError as error:
+                if code_of(error) in GONE:
+                    return None
+                raise
+        return data
+
+    def delete(self, name: str) -> None:
+        """Remove a file; one that is not there is no error."""
+        key = self._key(name)
+        with self._about(f"the file {name}"):
+            self._client.delete_object(Bucket=self._bucket, Key=key)
+
+    def names(self, prefix: str) -> Iterator[str]:
+        """Every name that begins so, in order, page by page."""
+        found = self._client.get_paginator("list_objects_v2").paginate(
+            Bucket=self._bucket, Prefix=self._prefix + prefix
+        )
+        pages = iter(found)
+        while True:
+            with self._about(f"the files {prefix}*"):
+                page = next(pages, None)
+            if page is None:
+                return
+            for item in page.get("Contents", []):
+                yield item["Key"][len(self._prefix) :]
+
+    def close(self) -> None:
+        """Close the client's connections."""
+        self._client.close()
+
+    def _about(self, subject: str) -> Any:
+        return answering("S3", f"bucket {self._bucket} for {subject}", FilesUnavailableError)
+
+    def _key(self, name: str) -> str:
+        return self._prefix + checked_name(name)
