@@ -54,6 +54,11 @@ class Bridge:
             return None
         return next((stream.problem for stream in self.streams if stream.problem), "no subscription is open yet")
 
+    @property
+    def waiting(self) -> int:
+        """How many messages no send has begun with."""
+        return self._sender.waiting
+
     async def run(self, stopping: asyncio.Event) -> None:
         """Read until told to stop, then drain; an unforeseen failure of any part ends all of them and is raised."""
         readers = [asyncio.create_task(self._follow(stream)) for stream in self.streams]

@@ -113,6 +113,11 @@ class Sender:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="bridge-send")
         self.problem: str | None = None
 
+    @property
+    def waiting(self) -> int:
+        """How many messages no send has begun with."""
+        return len(self._waiting)
+
     def add(self, some: Sequence[Held]) -> None:
         """Send these soon; what comes out of its turn goes back."""
         early = {held for held in some if self._turns.is_early(held)}

@@ -39,6 +39,7 @@ class BridgeMetrics(Collector):
         for name, (text, value) in totals.items():
             yield CounterMetricFamily(f"leanops_bridge_{name}", text, value)
         yield GaugeMetricFamily("leanops_bridge_in_hand", "Messages in hand.", len(hand.held))
+        yield GaugeMetricFamily("leanops_bridge_waiting", "Messages no send has begun with.", self._bridge.waiting)
         yield GaugeMetricFamily("leanops_bridge_in_hand_bytes", "Bytes in hand.", hand.bytes)
         yield GaugeMetricFamily("leanops_bridge_oldest_seconds", "Age of the oldest message in hand.", hand.oldest_s)
         yield GaugeMetricFamily("leanops_bridge_ready", "1 where it does its work.", self._bridge.problem is None)
