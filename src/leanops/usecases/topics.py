@@ -1,6 +1,9 @@
 """Topics: added, paused and resumed; their events keep landing in RAW whatever happens."""
 
-from dataclasses import dataclass
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 from leanops.domain.batches import CURATED, STANDARDIZED
 from leanops.domain.errors import UnknownTopicError
@@ -12,6 +15,8 @@ from leanops.usecases.leases import held
 from leanops.usecases.platform import Platform
 
 READY, PAUSED = "READY", "PAUSED"
+GONE = "GONE"
+"""In topic_registry: no longer in the project it was discovered in."""
 
 
 @dataclass(frozen=True)
@@ -25,7 +30,20 @@ class Topic:
     reason: str | None
 
 
-def add_topic(platform: Platform, topic: str) -> Topic:
+@dataclass(frozen=True)
+class Origin:
+    """Where a topic was discovered."""
+
+    project: str
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+
+def labels_text(labels: Mapping[str, str]) -> str | None:
+    """Labels as topic_registry holds them."""
+    return json.dumps(dict(sorted(labels.items())), ensure_ascii=False) if labels else None
+
+
+def add_topic(platform: Platform, topic: str, origin: Origin | None = None) -> Topic:
     """Register a topic and create its RAW table; adding it again changes nothing."""
     known = {found.name for found in list_topics(platform)}
     check_new_topic(topic, known)
@@ -33,18 +51,21 @@ def add_topic(platform: Platform, topic: str) -> Topic:
     platform.catalog.create(databases.raw_table(topic), RAW)
     if topic not in known:
         _write(platform, None, topic, status=READY, processing_enabled=False, schema_version=None, reason=None)
-    _register(platform, topic)
+    _register(platform, topic, origin)
     return find_topic(platform, topic)
 
 
-def _register(platform: Platform, topic: str) -> None:
+def _register(platform: Platform, topic: str, origin: Origin | None) -> None:
     """Write the topic to topic_registry, once; a crash may have come before it."""
     registry = platform.rules.databases.ops_table("topic_registry")
     platform.catalog.create(registry, OPS["topic_registry"])
     if any(row["topic_name"] == topic for row in platform.catalog.select(registry, ["topic_name"])):
         return
     now = platform.clock()
-    row = {"topic_name": topic, "source_id": topic, "status": READY, "discovered_ts": now, "updated_ts": now}
+    row: dict[str, Any] = {"topic_name": topic, "source_id": topic, "status": READY}
+    if origin:
+        row |= {"project": origin.project, "labels": labels_text(origin.labels)}
+    row |= {"discovered_ts": now, "updated_ts": now}
     platform.catalog.append(registry, [row])
 
 

@@ -6,6 +6,7 @@ import typer
 
 from leanops.domain.errors import UsageError
 from leanops.domain.topics import check_new_topic
+from leanops.entrypoints.cli import discover
 from leanops.entrypoints.cli.homes import actor, opened
 from leanops.entrypoints.cli.options import Json, Topic
 from leanops.entrypoints.cli.output import counted, print_json, print_json_array, print_table, say
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from leanops.usecases.topics import Topic as Registered
 
 app = typer.Typer(no_args_is_help=True)
+app.command("discover")(discover.discover)
 SomeTopic = Annotated[str | None, typer.Argument(metavar="TOPIC", help="Name of the topic; or use --all.")]
 All = Annotated[bool, typer.Option("--all", help="Every topic: maintenance mode.")]
 Reason = Annotated[str | None, typer.Option("--reason", help="Why; shown by status and to the next operator.")]

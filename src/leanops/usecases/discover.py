@@ -1,0 +1,181 @@
+"""Discovery: the topics of a Pub/Sub project compared with ours; new ones are taken in, gone ones are marked."""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import Any
+
+from leanops.domain.errors import InvalidTopicError, LeanOpsError
+from leanops.domain.tables import OPS
+from leanops.domain.topics import check_new_topic, queue_name
+from leanops.ports.listing import ListedTopic, TopicListing
+from leanops.ports.queue import Queue
+from leanops.usecases.leases import held
+from leanops.usecases.platform import Platform
+from leanops.usecases.topics import GONE, READY, Origin, add_topic, labels_text, list_topics
+
+LEASE = "topics/discover"
+
+
+class Action(StrEnum):
+    """What discovery does with a topic."""
+
+    NEW = "new"
+    KNOWN = "known"
+    REPAIRED = "repaired"
+    """Known, and its subscription was missing."""
+    BACK = "back"
+    GONE = "gone"
+    REFUSED = "refused"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Which topics of a project are taken in."""
+
+    prefix: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+    def takes(self, topic: ListedTopic) -> bool:
+        return topic.name.startswith(self.prefix) and self.labels.items() <= topic.labels.items()
+
+
+@dataclass(frozen=True)
+class Found:
+    """One topic and what is done with it."""
+
+    topic: str
+    action: Action
+    reason: str | None = None
+
+
+@dataclass(frozen=True)
+class _Comparison:
+    """A project beside the registry."""
+
+    listed: Mapping[str, ListedTopic]
+    wanted: Mapping[str, ListedTopic]
+    rows: Mapping[str, Mapping[str, Any]]
+    subscriptions: Mapping[str, str | None]
+    found: Sequence[Found]
+
+
+def discover(
+    platform: Platform, listing: TopicListing, queue: Queue, wanted: Wanted, *, dry_run: bool = False
+) -> list[Found]:
+    """Every topic of the project that is wanted or was registered from it, and what was done, or would be.
+
+    A topic that cannot be taken in stops no other; what a run left undone the next one does.
+    """
+    if dry_run:
+        return list(_compare(platform, listing, wanted).found)
+    with held(platform, LEASE):
+        seen = _compare(platform, listing, wanted)
+        done = [_done(platform, listing, queue, seen, found) for found in seen.found]
+        _mark(platform, listing.project, seen, done)
+    return done
+
+
+def tfvars(platform: Platform, found: Iterable[Found]) -> bytes:
+    """The variables file of the infrastructure: every topic registered, gone or not, and every new one, by name."""
+    names = {topic.name for topic in list_topics(platform)}
+    names |= {one.topic for one in found if one.action is Action.NEW}
+    topics = {
+        name: {"queue": queue_name(name), "table": platform.rules.databases.raw_table(name).partition(".")[2]}
+        for name in sorted(names)
+    }
+    return json.dumps({"topics": topics}, indent=2).encode() + b"\n"
+
+
+def _compare(platform: Platform, listing: TopicListing, wanted: Wanted) -> _Comparison:
+    listed = {topic.name: topic for topic in listing.topics()}
+    registry = platform.rules.databases.ops_table("topic_registry")
+    rows = {row["topic_name"]: row for row in platform.catalog.select(registry, list(OPS["topic_registry"].columns))}
+    registered = {topic.name for topic in list_topics(platform)}
+    seen = _Comparison(
+        listed,
+        {name: topic for name, topic in listed.items() if wanted.takes(topic)},
+        rows,
+        listing.subscriptions(),
+        (),
+    )
+    found: list[Found] = []
+    for name in sorted({*listed, *rows}):
+        one = _judged(name, listing.project, seen, registered)
+        if one is None:
+            continue
+        found.append(_with_subscription(one, seen))
+        if found[-1].action is Action.NEW:
+            registered.add(name)
+    return replace(seen, found=found)
+
+
+def _judged(name: str, project: str, seen: _Comparison, registered: set[str]) -> Found | None:
+    """What is to be done with a topic; None where it concerns neither the project nor the wish."""
+    row = seen.rows.get(name, {})
+    if name not in seen.listed:
+        is_gone = row.get("project") == project and row.get("status") != GONE
+        return Found(name, Action.GONE, "no longer in the project; its data stays") if is_gone else None
+    if name in registered:
+        if row.get("project") not in (None, project):
+            elsewhere = f"it is registered from project {row['project']}"
+            return Found(name, Action.REFUSED, elsewhere) if name in seen.wanted else None
+        if row.get("status") == GONE:
+            return Found(name, Action.BACK)
+        return Found(name, Action.KNOWN) if name in seen.wanted else None
+    if name not in seen.wanted:
+        return None
+    try:
+        check_new_topic(name, registered)
+    except InvalidTopicError as wrong:
+        return Found(name, Action.REFUSED, str(wrong))
+    return Found(name, Action.NEW)
+
+
+def _with_subscription(found: Found, seen: _Comparison) -> Found:
+    """A topic that is taken in needs the subscription of its name; one of another topic stays, and is told."""
+    name = found.topic
+    if found.action in (Action.REFUSED, Action.GONE) or name not in seen.wanted:
+        return found
+    if name not in seen.subscriptions:
+        return replace(found, action=Action.REPAIRED) if found.action is Action.KNOWN else found
+    if seen.subscriptions[name] == name:
+        return found
+    reason = f"subscription {name} belongs to another or a deleted topic; delete it, then discover again"
+    return Found(name, Action.FAILED, reason)
+
+
+def _done(platform: Platform, listing: TopicListing, queue: Queue, seen: _Comparison, found: Found) -> Found:
+    """Take a topic in; its subscription comes last, so that a missing one tells what a crash left undone."""
+    name = found.topic
+    if found.action in (Action.REFUSED, Action.GONE, Action.FAILED) or name not in seen.wanted:
+        return found
+    try:
+        if name not in seen.rows:
+            add_topic(platform, name, Origin(listing.project, seen.listed[name].labels))
+        if name not in seen.subscriptions:
+            queue.create(queue_name(name))
+            listing.subscribe(name)
+    except LeanOpsError as failure:
+        return Found(name, Action.FAILED, str(failure))
+    return found
+
+
+def _mark(platform: Platform, project: str, seen: _Comparison, done: Iterable[Found]) -> None:
+    """Bring the rows of known topics up to date, in one commit and only where something changed."""
+    now, changed = platform.clock(), []
+    for found in done:
+        row = seen.rows.get(found.topic)
+        if row is None or found.action in (Action.NEW, Action.REFUSED, Action.FAILED):
+            continue
+        labels = labels_text(seen.listed[found.topic].labels) if found.topic in seen.listed else row["labels"]
+        status = GONE if found.action is Action.GONE else READY
+        after = {**row, "project": project, "labels": labels, "status": status}
+        if after != row:
+            changed.append({**after, "updated_ts": now})
+    if changed:
+        names = ", ".join(f"'{row['topic_name']}'" for row in changed)
+        registry = platform.rules.databases.ops_table("topic_registry")
+        platform.catalog.replace(registry, f"topic_name in ({names})", changed)
