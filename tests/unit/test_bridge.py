@@ -91,7 +91,7 @@ def test_what_gathers_during_a_send_goes_with_the_next_one_whatever_its_subscrip
     async def work() -> None:
         names = ["orders", "payments", "customers"]
         may_go, inbox = threading.Event(), Inbox(*names)
-        queue.judge = lambda _messages: [] if may_go.wait(20) else []
+        queue.judge = lambda messages: [] if may_go.wait(20) else away(messages)
         inbox.publish("orders", message(0))
         async with bridging(inbox, queue, tmp_path) as bridge:
             await until(lambda: bridge.counts.received == 1)
@@ -113,7 +113,7 @@ def test_a_full_hand_stops_reading_and_an_emptied_one_goes_on(
 ) -> None:
     async def work() -> None:
         may_go, inbox = threading.Event(), Inbox("orders", "payments")
-        queue.judge = lambda _messages: [] if may_go.wait(20) else []
+        queue.judge = lambda messages: [] if may_go.wait(20) else away(messages)
         for number in range(0, 40, 2):
             name = "orders" if number % 4 else "payments"
             inbox.publish(name, message(number, b"x" * 100), message(number + 1, b"x" * 100))

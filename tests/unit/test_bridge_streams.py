@@ -93,7 +93,7 @@ def test_acks_that_were_not_heard_are_told_again(queue: Gate, tmp_path: Path) ->
 def test_a_drain_sends_and_acknowledges_what_is_in_hand(queue: Gate, tmp_path: Path) -> None:
     async def work() -> None:
         may_go, inbox = threading.Event(), Inbox("orders")
-        queue.judge = lambda _messages: [] if may_go.wait(20) else []
+        queue.judge = lambda messages: [] if may_go.wait(20) else away(messages)
         inbox.publish("orders", message(1))
         async with bridging(inbox, queue, tmp_path) as bridge:
             await until(lambda: bridge.counts.received == 1)
