@@ -115,8 +115,10 @@ class IcebergCatalog:
             return
 
         def append(table: Table) -> None:
+            transaction = _Transaction(table)
             data = pa.Table.from_pylist(list(rows), schema=table.schema().as_arrow())
-            table.append(data, snapshot_properties=dict(properties or {}))
+            transaction.append(data, snapshot_properties=dict(properties or {}))
+            transaction.commit_transaction()
 
         self._retried(name, append)
 
