@@ -67,6 +67,13 @@ class Settings(BaseSettings):
     bridge_lease_s: int = Field(60, ge=10, le=600, description="Seconds a message is the bridge's; extended in time.")
     bridge_hold_s: int = Field(600, ge=1, description="Seconds a message waits for the queue before it is given back.")
     bridge_drain_s: int = Field(25, ge=0, description="Seconds a bridge that stops has to send what is in hand.")
+    aws_table_prefix: str = Field("", description="Before the name of every DynamoDB table.")
+    aws_queue_prefix: str = Field(
+        "leanops-", max_length=16, pattern=r"^[A-Za-z0-9_-]*$", description="Before the name of every SQS queue."
+    )
+    aws_bucket: str = Field("", description="S3 bucket of claim checks and dead letters.")
+    aws_stream: str = Field("", description="Firehose stream that lands events in RAW.")
+    aws_processor: str = Field("", description="Lambda function whose event source mappings a breaker switches.")
     pii_key_id: str = Field("local-1", description="Name of the key in use, recorded with what it sealed.")
 
     @classmethod

@@ -53,7 +53,7 @@ def process(
     for name in names:
         topic, dead = topic_of(name), dead_letters(name)
         while received := queue.receive(dead, MESSAGES_PER_RECEIVE, VISIBILITY_S):
-            letters = [_letter(topic, found) for message in received for found in envelopes_in(message.body)]
+            letters = [exceeded(topic, found) for message in received for found in envelopes_in(message.body)]
             platform.step("before bury")
             bury(letters, files, platform.state, platform.clock)
             platform.step("after bury")
@@ -63,7 +63,8 @@ def process(
     return buried
 
 
-def _letter(topic: str, found: Envelope | BadEnvelope) -> DeadLetter:
+def exceeded(topic: str, found: Envelope | BadEnvelope) -> DeadLetter:
+    """The dead letter of an event whose message was received too often."""
     reason = f"it was received {MAX_RECEIVES} times and never succeeded"
     if isinstance(found, BadEnvelope):
         return DeadLetter(topic, found.body, Rule.RECEIVES_EXCEEDED, reason, found.message_id)

@@ -1,0 +1,56 @@
+"""What every function shares: its runtime, its log, how long it may wait, and the messages of an SQS event."""
+
+import time
+from collections import defaultdict
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any, Protocol
+
+from aws_lambda_powertools import Logger
+from aws_lambda_powertools.utilities.batch.types import PartialItemFailureResponse
+
+from leanops.ports.queue import Received
+from leanops.runtimes.aws import Aws
+from leanops.usecases.patience import Patience
+
+MARGIN_MS = 5_000
+"""What a function keeps of its time to answer in."""
+
+log = Logger(service="leanops")
+
+
+class Context(Protocol):
+    """What Lambda tells of an invocation."""
+
+    def get_remaining_time_in_millis(self) -> int:
+        """How long it may still run."""
+
+
+@lru_cache(maxsize=1)
+def runtime() -> Aws:
+    """The runtime, made by the first invocation and kept for the others."""
+    return Aws()
+
+
+def patience(context: Context) -> Patience:
+    """Wait outages out until the function's time is nearly over."""
+
+    def left_s() -> float:
+        return max(0, context.get_remaining_time_in_millis() - MARGIN_MS) / 1000
+
+    return Patience(lambda: left_s() == 0, lambda seconds: time.sleep(min(seconds, left_s())))
+
+
+def received(event: Mapping[str, Any]) -> dict[str, list[Received]]:
+    """The messages of an SQS event by the ARN of their queue; the receipt of each is its id."""
+    by_queue: dict[str, list[Received]] = defaultdict(list)
+    for record in event["Records"]:
+        body = record["body"].encode(errors="surrogatepass")
+        message = Received(body, record["messageId"], int(record["attributes"]["ApproximateReceiveCount"]))
+        by_queue[record["eventSourceARN"]].append(message)
+    return by_queue
+
+
+def answer(failed: list[Received]) -> PartialItemFailureResponse:
+    """Only these messages return to their queue."""
+    return {"batchItemFailures": [{"itemIdentifier": str(message.receipt)} for message in failed]}

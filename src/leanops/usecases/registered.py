@@ -1,0 +1,58 @@
+"""The registered topics as a process without a platform knows them: read each minute, and asked for when one is new."""
+
+from dataclasses import dataclass, field
+
+from leanops.domain.errors import InvalidTopicError, RetryableError
+from leanops.domain.topics import check_topic, queue_name
+from leanops.ports.clock import Clock, millis
+from leanops.ports.state import SCHEMA_REGISTRY, StateStore
+
+FRESH_MS = 60_000
+UNKNOWN_MS = 5_000
+
+
+@dataclass
+class Registered:
+    """A container of topic names; while the state store is away, what was known stays true."""
+
+    state: StateStore
+    clock: Clock
+    _names: set[str] | None = None
+    _read_at: int = 0
+    _unknown: dict[str, int] = field(default_factory=dict)
+
+    def __contains__(self, topic: object) -> bool:
+        return topic in self._known() or (isinstance(topic, str) and self._was_added(topic))
+
+    def topic_of(self, queue: str) -> str:
+        """The topic of a queue; the queue's own name where none is registered."""
+        return next((name for name in self._known() if queue_name(name) == queue), queue)
+
+    def _known(self) -> set[str]:
+        now = millis(self.clock())
+        if self._names is not None and 0 <= now - self._read_at < FRESH_MS:
+            return self._names
+        try:
+            self._names = {str(stored.row["topic_name"]) for stored in self.state.rows(SCHEMA_REGISTRY)}
+        except RetryableError:
+            if self._names is None:
+                raise
+        self._read_at = now
+        return self._names
+
+    def _was_added(self, topic: str) -> bool:
+        """Whether the topic was registered since the last look; the answer no is good for some seconds."""
+        now = millis(self.clock())
+        if 0 <= now - self._unknown.get(topic, -UNKNOWN_MS) < UNKNOWN_MS:
+            return False
+        try:
+            found = self.state.get(SCHEMA_REGISTRY, (check_topic(topic),))
+        except InvalidTopicError:
+            return False
+        if found is not None:
+            self._known().add(topic)
+            return True
+        if len(self._unknown) >= 10_000:
+            self._unknown.clear()
+        self._unknown[topic] = now
+        return False

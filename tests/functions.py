@@ -1,0 +1,109 @@
+"""Lambda functions on embedded adapters: the runtime, the events and the time Lambda gives them."""
+
+import base64
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from leanops.domain.envelope import Envelope
+from leanops.runtimes.aws import Aws
+from leanops.settings import Settings
+from leanops.usecases.breaker import Breakers
+from tests.builders import NOW_MS
+from tests.hub import Hub
+
+MICROS = NOW_MS * 1000
+
+
+@dataclass
+class Time:
+    """A context whose time is over after so many questions."""
+
+    questions: int = 1_000_000
+    milliseconds: int = 60_000
+
+    def get_remaining_time_in_millis(self) -> int:
+        self.questions -= 1
+        return self.milliseconds if self.questions > 0 else 0
+
+
+@dataclass
+class Switches:
+    """A switch that remembers what it was told."""
+
+    told: list[str] = field(default_factory=list)
+
+    def stop(self, queue: str) -> None:
+        self.told.append(f"stop {queue}")
+
+    def start(self, queue: str) -> None:
+        self.told.append(f"start {queue}")
+
+
+def aws_on(hub: Hub, **ports: Any) -> Aws:
+    """The AWS runtime with a hub's adapters in the places of its own."""
+    aws = Aws(Settings(breaker_min_events=5), hub.platform.clock)
+    found = {
+        "state": hub.platform.state,
+        "files": hub.files,
+        "delivery": hub.buffer,
+        "breakers": Breakers(hub.platform.state, hub.platform.clock, switch=Switches()),
+        "files_in": lambda _bucket: hub.files,
+    }
+    aws.__dict__.update({**found, **ports})
+    return aws
+
+
+def envelope(message_id: str = "m1", payload: str | None = "{}", topic: str = "orders", **rest: Any) -> Envelope:
+    return Envelope(topic, message_id, MICROS, payload=payload, **rest)
+
+
+def sqs_event(*bodies: bytes, queue: str = "leanops-orders", receives: int = 1) -> dict[str, Any]:
+    """What an event source mapping gives a function; message n has the id `id-n`."""
+    return {
+        "Records": [
+            {
+                "messageId": f"id-{number}",
+                "receiptHandle": "handle",
+                "body": body.decode(),
+                "attributes": {"ApproximateReceiveCount": str(receives), "SentTimestamp": "1"},
+                "messageAttributes": {},
+                "eventSource": "aws:sqs",
+                "eventSourceARN": f"arn:aws:sqs:eu-west-1:123456789012:{queue}",
+                "awsRegion": "eu-west-1",
+            }
+            for number, body in enumerate(bodies)
+        ]
+    }
+
+
+def firehose_event(records: Sequence[bytes]) -> dict[str, Any]:
+    """What Firehose gives its transform."""
+    return {
+        "invocationId": "1",
+        "deliveryStreamArn": "arn:aws:firehose:eu-west-1:123456789012:deliverystream/leanops",
+        "region": "eu-west-1",
+        "records": [
+            {
+                "recordId": f"4968{number:052}",
+                "approximateArrivalTimestamp": NOW_MS,
+                "data": base64.b64encode(record).decode(),
+            }
+            for number, record in enumerate(records)
+        ],
+    }
+
+
+def error_line(record: bytes, code: str = "Lambda.ProcessingFailedStatus") -> bytes:
+    """A line of Firehose's error output."""
+    said = {
+        "attemptsMade": 4,
+        "arrivalTimestamp": NOW_MS,
+        "errorCode": code,
+        "errorMessage": "ProcessingFailed status set for record",
+        "attemptEndingTimestamp": NOW_MS,
+        "rawData": base64.b64encode(record).decode(),
+        "lambdaArn": "arn:aws:lambda:eu-west-1:123456789012:function:transform",
+    }
+    return json.dumps(said).encode() + b"\n"
