@@ -4,7 +4,7 @@ import asyncio
 import time
 from collections import defaultdict, deque
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -58,14 +58,19 @@ class Inbox:
             waiting.append([])
         self._some.set()
 
-    async def pull(self, subscription: str, limits: PullLimits) -> AsyncIterator[Sequence[Pulled]]:
+    async def pull(
+        self, subscription: str, limits: PullLimits, stopping: asyncio.Event
+    ) -> AsyncIterator[Sequence[Pulled]]:
         self.asked[subscription] += 1
         while True:
             if self.is_away or subscription not in self.waiting:
                 raise SourceUnavailableError(f"{subscription} does not exist; create it, or leave it out")
             while not self.waiting[subscription]:
+                if stopping.is_set():
+                    return
                 self._some.clear()
-                await self._some.wait()
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._some.wait(), 0.01)
             batch = self.waiting[subscription].popleft()
             if not batch:
                 return

@@ -1,5 +1,6 @@
 """Where events come from: subscriptions that hand out messages under a lease until they are acknowledged."""
 
+import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
@@ -32,8 +33,11 @@ class PullLimits:
 class Source(Protocol):
     """At least once, and of one ordering key in order. A call that is not answered raises SourceUnavailableError."""
 
-    def pull(self, subscription: str, limits: PullLimits) -> AsyncIterator[Sequence[Pulled]]:
-        """Messages as they come, until the stream ends. While nobody asks for the next ones, no more are read."""
+    def pull(self, subscription: str, limits: PullLimits, stopping: asyncio.Event) -> AsyncIterator[Sequence[Pulled]]:
+        """Messages as they come, until the stream ends. While nobody asks for the next ones, no more are read.
+
+        Once it is told to stop, the stream ends in good order: what was on its way is still given.
+        """
 
     async def ack(self, subscription: str, ack_ids: Sequence[str]) -> None:
         """These are safe elsewhere; up to MAX_IDS."""

@@ -15,6 +15,7 @@ from leanops.usecases.bridge_send import Sender, Target
 
 STEADY_S = 2.0
 """A stream that lives this long is open, whether or not it has brought a message."""
+GOODBYE_S = 3.0
 LAST_RECEIPTS_S = 5.0
 
 
@@ -61,15 +62,17 @@ class Bridge:
 
     async def run(self, stopping: asyncio.Event) -> None:
         """Read until told to stop, then drain; an unforeseen failure of any part ends all of them and is raised."""
-        readers = [asyncio.create_task(self._follow(stream)) for stream in self.streams]
+        readers = {stream: asyncio.create_task(self._follow(stream, stopping)) for stream in self.streams}
         sending = asyncio.create_task(self._sender.run())
         telling = asyncio.create_task(self._receipts.run())
         leasing = asyncio.create_task(keep_leased(self._source, self.hand, self.counts))
         told = asyncio.create_task(stopping.wait())
-        parts = [*readers, sending, telling, leasing]
+        parts = [*readers.values(), sending, telling, leasing]
         try:
             ended, _ = await asyncio.wait([told, *parts], return_when=asyncio.FIRST_COMPLETED)
-            await _cancel(told, *readers)
+            stopping.set()
+            self.is_draining = True
+            await _end_reading(readers)
             await self._drain(sending)
         finally:
             await _cancel(told, *parts)
@@ -79,7 +82,6 @@ class Bridge:
 
     async def _drain(self, sending: "asyncio.Task[None]") -> None:
         """Send what is in hand, give back what cannot be sent in time, and tell the source of both."""
-        self.is_draining = True
         in_hand = len(self.hand.held)
         self._sender.finish()
         await asyncio.wait([sending], timeout=self.rules.drain_s)
@@ -93,18 +95,21 @@ class Bridge:
                 await self._receipts.settle()
         self._tell("drained", in_hand=in_hand, sent=in_hand - len(left), given_back=len(left))
 
-    async def _follow(self, stream: Stream) -> None:
-        """Read one subscription for ever: a stream that ends or fails is opened again, more slowly each time."""
+    async def _follow(self, stream: Stream, stopping: asyncio.Event) -> None:
+        """Read one subscription until told to stop; a stream that ends is opened again, one that fails more slowly."""
         failures = 0
-        while True:
+        while not stopping.is_set():
             began, before, reason = self._now(), stream.received, None
             steady = asyncio.get_running_loop().call_later(STEADY_S, self._note, stream, None)
             try:
-                await self._read(stream)
+                await self._read(stream, stopping)
             except SourceUnavailableError as away:
                 reason = str(away)
             finally:
                 steady.cancel()
+                stream.is_asked = False
+            if stopping.is_set():
+                return
             flowed = stream.received > before or self._now() - began >= STEADY_S
             failures = 0 if flowed else failures + 1
             if failures:
@@ -113,9 +118,10 @@ class Bridge:
             longest = min(self.rules.longest_pause_s, self.rules.reconnect_s * 2 ** min(failures, 20))
             await asyncio.sleep(random.uniform(longest / 2, longest))
 
-    async def _read(self, stream: Stream) -> None:
+    async def _read(self, stream: Stream, stopping: asyncio.Event) -> None:
         await self.hand.room()
-        async for batch in self._source.pull(stream.subscription, self._limits):
+        stream.is_asked = True
+        async for batch in self._source.pull(stream.subscription, self._limits, stopping):
             self._note(stream, None)
             stream.received += len(batch)
             self.counts.received += len(batch)
@@ -130,6 +136,15 @@ class Bridge:
         elif stream.problem and not problem:
             self._tell("subscription is read again", subscription=stream.subscription)
         stream.is_open, stream.problem = problem is None, problem
+
+
+async def _end_reading(readers: "Mapping[Stream, asyncio.Task[None]]") -> None:
+    """Let streams end in good order, within a moment; one that is only waited for is given up at once."""
+    reading = [task for stream, task in readers.items() if stream.is_asked and not task.done()]
+    await _cancel(*(task for stream, task in readers.items() if not stream.is_asked))
+    if reading:
+        await asyncio.wait(reading, timeout=GOODBYE_S)
+    await _cancel(*reading)
 
 
 async def _cancel(*tasks: "asyncio.Task[Any]") -> None:

@@ -57,6 +57,7 @@ class Stream:
 
     subscription: str
     topic: str
+    is_asked: bool = False
     is_open: bool = False
     problem: str | None = None
     received: int = 0

@@ -48,7 +48,9 @@ class PubSub:
         """As PUBSUB_EMULATOR_HOST says, or with the credentials that the environment gives."""
         return cls(os.environ.get("PUBSUB_EMULATOR_HOST"))
 
-    async def pull(self, subscription: str, limits: PullLimits) -> AsyncIterator[Sequence[Pulled]]:
+    async def pull(
+        self, subscription: str, limits: PullLimits, stopping: asyncio.Event
+    ) -> AsyncIterator[Sequence[Pulled]]:
         """One streaming pull."""
         first = _Pull(
             subscription=subscription,
@@ -63,7 +65,7 @@ class PubSub:
                 response_deserializer=_Pulls.FromString,
             )
             call = open_stream()
-            beating = asyncio.create_task(_heartbeat(call))
+            beating = asyncio.create_task(_heartbeat(call, stopping))
             try:
                 await call.write(first)
                 while (response := await call.read()) is not aio.EOF:
@@ -134,13 +136,18 @@ def _credentials() -> Any:
         ) from None
 
 
-async def _heartbeat(call: Any) -> None:
-    """Say something now and then: a stream on which the client is silent is cut."""
+async def _heartbeat(call: Any, stopping: asyncio.Event) -> None:
+    """Say something now and then, because a silent stream is cut; say goodbye when told to stop."""
     # Whatever ends the stream is told to its reader.
     with suppress(grpc.RpcError, aio.UsageError, asyncio.InvalidStateError):
-        while True:
-            await asyncio.sleep(HEARTBEAT_S)
-            await call.write(_Pull())
+        while not stopping.is_set():
+            with suppress(TimeoutError):
+                async with asyncio.timeout(HEARTBEAT_S):
+                    await stopping.wait()
+            if not stopping.is_set():
+                await call.write(_Pull())
+        # Cancelled, a stream would take along what is on its way, and that would come again only after its lease.
+        await call.done_writing()
 
 
 def _pulled(received: Any) -> Pulled:
