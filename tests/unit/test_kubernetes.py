@@ -1,0 +1,165 @@
+"""The manifests of the bridge are valid, agree with each other and with the bridge, and lock its pods down."""
+
+import shlex
+from pathlib import Path
+from typing import Any
+
+import kubernetes_validate
+import pytest
+import yaml
+
+from leanops.domain.shards import Shard, parse_shard
+from leanops.settings import OUTSIDE, Settings
+from leanops.usecases.bridge import GOODBYE_S, LAST_RECEIPTS_S
+
+ROOT = Path(__file__).parents[2]
+FOLDER = ROOT / "deploy/kubernetes"
+LOCK_WAIT_S = 10
+"""How long a send to SQLite may hang."""
+
+
+def manifests() -> dict[str, dict[str, Any]]:
+    """Every document by its kind; each kind stands once."""
+    documents = [one for path in sorted(FOLDER.glob("*.yaml")) for one in yaml.safe_load_all(path.read_text())]
+    found = {document["kind"]: document for document in documents}
+    assert len(found) == len(documents)
+    return found
+
+
+MANIFESTS = manifests()
+SET = MANIFESTS["StatefulSet"]["spec"]
+POD = SET["template"]["spec"]
+[BRIDGE] = POD["containers"]
+CONTAINERS = [*POD["initContainers"], BRIDGE]
+VARIABLES = {one["name"]: one["value"] for one in BRIDGE["env"]}
+CONFIG = MANIFESTS["ConfigMap"]["data"]
+
+
+@pytest.mark.parametrize("kind", MANIFESTS)
+def test_a_manifest_is_valid_to_the_letter(kind: str) -> None:
+    kubernetes_validate.validate(MANIFESTS[kind], kubernetes_validate.latest_version(), strict=True)
+
+
+def test_a_manifest_with_a_slip_is_noticed() -> None:
+    wrong = {**MANIFESTS["Service"], "spec": {**MANIFESTS["Service"]["spec"], "clusterIp": "None"}}
+
+    with pytest.raises(kubernetes_validate.ValidationError):
+        kubernetes_validate.validate(wrong, kubernetes_validate.latest_version(), strict=True)
+
+
+def test_everything_the_bridge_needs_is_there() -> None:
+    assert set(MANIFESTS) == {"ConfigMap", "PodDisruptionBudget", "Service", "ServiceAccount", "StatefulSet"}
+
+
+def test_there_are_as_many_pods_as_shards_and_each_finds_its_own() -> None:
+    [shard] = [word.partition("=")[2] for word in BRIDGE["args"] if word.startswith("--shard=")]
+    given = shard.replace("$(SHARDS)", VARIABLES["SHARDS"])
+    hosts = [f"{MANIFESTS['StatefulSet']['metadata']['name']}-{number}" for number in range(SET["replicas"])]
+
+    assert [parse_shard(given, host) for host in hosts] == [
+        Shard(number, SET["replicas"]) for number in range(SET["replicas"])
+    ]
+
+
+def test_probes_ask_for_what_the_bridge_answers_where_it_listens() -> None:
+    ports = {port["name"]: port["containerPort"] for port in BRIDGE["ports"]}
+    probes = {name: BRIDGE[name]["httpGet"] for name in ("livenessProbe", "readinessProbe", "startupProbe")}
+
+    assert {name: probe["path"] for name, probe in probes.items()} == {
+        "livenessProbe": "/healthz",
+        "readinessProbe": "/readyz",
+        "startupProbe": "/healthz",
+    }
+    assert {ports[probe["port"]] for probe in probes.values()} == {8080}
+    assert {"--port=8080", "--host=0.0.0.0"} <= set(BRIDGE["args"])
+    assert MANIFESTS["Service"]["spec"]["ports"][0]["targetPort"] in ports
+    assert SET["template"]["metadata"]["annotations"]["prometheus.io/port"] == "8080"
+
+
+def test_a_pod_has_more_time_to_end_than_a_drain_takes() -> None:
+    drain = int(CONFIG["LEANOPS_BRIDGE_DRAIN_S"])
+
+    assert POD["terminationGracePeriodSeconds"] > drain + GOODBYE_S + LAST_RECEIPTS_S + LOCK_WAIT_S
+
+
+def test_pods_run_without_root_and_without_rights() -> None:
+    assert POD["securityContext"]["runAsNonRoot"] is True
+    assert POD["securityContext"]["runAsUser"] > 0
+    assert POD["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert POD["automountServiceAccountToken"] is False
+    for container in CONTAINERS:
+        assert container["securityContext"] == {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        }
+
+
+def test_every_container_asks_for_memory_and_cpu_and_has_a_limit_of_memory() -> None:
+    for container in CONTAINERS:
+        assert {"cpu", "memory"} <= set(container["resources"]["requests"])
+        assert "memory" in container["resources"]["limits"]
+
+
+def test_the_home_is_on_a_volume_that_outlives_the_pod() -> None:
+    [claim] = [one["metadata"]["name"] for one in SET["volumeClaimTemplates"]]
+    for container in CONTAINERS:
+        mounted = {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]}
+        [home] = [one["value"] for one in container["env"] if one["name"] == "LEANOPS_HOME"]
+        assert home.startswith(f"{mounted[claim]}/")
+
+
+def test_names_and_labels_agree() -> None:
+    labels = SET["template"]["metadata"]["labels"]
+    names = {document["metadata"]["name"] for document in MANIFESTS.values()}
+
+    assert names == {"leanops-bridge"}
+    assert SET["serviceName"] in names
+    assert POD["serviceAccountName"] in names
+    assert SET["selector"]["matchLabels"] == labels
+    assert MANIFESTS["Service"]["spec"]["selector"] == labels
+    assert MANIFESTS["Service"]["spec"]["clusterIP"] == "None"
+    assert MANIFESTS["PodDisruptionBudget"]["spec"]["selector"]["matchLabels"] == labels
+
+
+def test_every_variable_is_a_setting_with_a_value_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = {name: value for name, value in {**CONFIG, **VARIABLES}.items() if name.startswith("LEANOPS_")}
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+
+    Settings()
+
+    known = {f"LEANOPS_{name.upper()}" for name in Settings.model_fields} | OUTSIDE
+    assert set(given) <= known
+
+
+def test_no_secret_is_written_down_and_one_may_be_left_out() -> None:
+    secrets = [one["secretRef"] for container in CONTAINERS for one in container["envFrom"] if "secretRef" in one]
+
+    assert "Secret" not in MANIFESTS
+    assert all(one == {"name": "leanops-bridge", "optional": True} for one in secrets)
+    assert not [name for name in CONFIG if any(word in name for word in ("KEY", "PASSWORD", "SECRET", "TOKEN"))]
+
+
+def dockerfile() -> list[str]:
+    """Its instructions, continued lines joined."""
+    text = (ROOT / "deploy/container/Dockerfile").read_text().replace("\\\n", " ")
+    return [line for line in text.splitlines() if line and not line.startswith("#")]
+
+
+def test_the_image_installs_by_the_lock_with_hashes_and_runs_the_bridge_without_root() -> None:
+    lines = dockerfile()
+    installs = [line for line in lines if "pip install" in line]
+
+    assert all("--require-hashes -r bridge.lock" in line or "--no-index" in line for line in installs)
+    assert f"USER {POD['securityContext']['runAsUser']}" in lines
+    assert [line for line in lines if line.startswith(("ENTRYPOINT", "CMD"))] == [
+        'ENTRYPOINT ["leanops"]',
+        'CMD ["bridge", "--host=0.0.0.0"]',
+    ]
+
+
+def test_the_image_copies_only_what_is_in_the_repository() -> None:
+    copied = [shlex.split(line)[1:-1] for line in dockerfile() if line.startswith("COPY") and "--from" not in line]
+
+    assert [name for names in copied for name in names if not (ROOT / name).exists()] == []
