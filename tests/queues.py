@@ -78,5 +78,5 @@ def bodies_of(received: Sequence[Received]) -> list[bytes]:
     return sorted(message.body for message in received)
 
 
-def numbered(count: int) -> list[bytes]:
-    return [f"message {number:04}".encode() for number in range(count)]
+def numbered(count: int, name: str = "message") -> list[bytes]:
+    return [f"{name} {number:04}".encode() for number in range(count)]

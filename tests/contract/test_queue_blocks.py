@@ -3,12 +3,13 @@
 import random
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from leanops.adapters.sql.queue import SqlQueue
-from leanops.ports.queue import MAX_RECEIVES, Received, dead_letters
+from leanops.ports.queue import MAX_RECEIVES, Outgoing, Received, dead_letters
 from tests.queues import SQL, Place, bodies_of, numbered, place_of
 
 
@@ -102,6 +103,17 @@ def test_ready_names_the_queues_with_messages_to_receive(place: Place) -> None:
     assert other not in place.queue.ready()
 
 
+def left_in(place: Place) -> Counter[bytes]:
+    """Everything the queue and its dead letters still give."""
+    place.clock.advance(100)
+    found = Counter[bytes]()
+    while place.queue.depth(place.name).visible:
+        found.update(message.body for message in place.receive(1_000, visibility_s=86_400))
+    while letters := place.receive(1_000, queue=dead_letters(place.name)):
+        found.update(message.body for message in letters)
+    return found
+
+
 class History:
     """What has to be true of a queue, after any calls in any order."""
 
@@ -150,23 +162,38 @@ class History:
     def wait(self) -> None:
         self.place.clock.advance(self.random.choice([1, 10, 30]))
 
-    def left(self) -> Counter[bytes]:
-        """Everything the queue and its dead letters still give."""
-        self.place.clock.advance(100)
-        found = Counter[bytes]()
-        while self.place.queue.depth(self.place.name).visible:
-            found.update(message.body for message in self.place.receive(1_000, visibility_s=86_400))
-        while letters := self.place.receive(1_000, queue=dead_letters(self.place.name)):
-            found.update(message.body for message in letters)
-        return found
 
-
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(4))
 def test_whatever_is_done_nothing_is_lost_doubled_or_shared(place: Place, seed: int) -> None:
     history = History(place, seed)
-    for _ in range(120):
+    for _ in range(80):
         history.random.choice(
             [history.send, history.receive, history.receive, history.delete, history.hide, history.wait]
         )()
 
-    assert history.left() == Counter(history.live)
+    assert left_in(place) == Counter(history.live)
+
+
+def test_workers_at_once_lose_nothing_and_bring_nothing_back(place: Place) -> None:
+    workers, turns = 4, 20
+    deleted: set[bytes] = set()
+    sent = [numbered(turns * 10, f"worker {worker}") for worker in range(workers)]
+
+    def work(worker: int, queue: SqlQueue) -> None:
+        chance, receipts = random.Random(worker), list[Received]()
+        for turn in range(turns):
+            place.queue.send([Outgoing(place.name, body) for body in sent[worker][turn * 10 : turn * 10 + 10]])
+            receipts += queue.receive(place.name, chance.choice([1, 7, 40]), visibility_s=5)
+            chosen = chance.sample(receipts, len(receipts) // 3)
+            if chance.random() < 0.5:
+                lost = set(queue.delete(place.name, [message.receipt for message in chosen]))
+                deleted.update(message.body for message in chosen if message.receipt not in lost)
+            else:
+                queue.change_visibility(place.name, [message.receipt for message in chosen], chance.choice([0, 1, 9]))
+            place.clock.advance(0.5)
+
+    with ThreadPoolExecutor(workers) as pool:
+        for running in [pool.submit(work, worker, place.open()) for worker in range(workers)]:
+            running.result()
+
+    assert left_in(place) == Counter(body for bodies in sent for body in bodies if body not in deleted)

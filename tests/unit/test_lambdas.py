@@ -140,6 +140,18 @@ def test_failures_open_the_breaker_which_stops_the_queue(hub: Hub) -> None:
     assert switches.told == ["stop orders"]
 
 
+def test_an_outage_that_lasts_stops_the_queue_before_its_messages_are_dead_letters(hub: Hub) -> None:
+    switches = Switches()
+    breakers = Breakers(hub.platform.state, hub.platform.clock, switch=switches)
+    aws = aws_on(hub, delivery=Away(hub, outages=1_000), breakers=breakers)
+    event = sqs_event(*[encoded(envelope(f"m{number}")) for number in range(10)])
+
+    for _ in range(2):
+        assert process(aws, event, Time(questions=1)) == failed(*range(10))
+
+    assert switches.told == ["stop orders"]
+
+
 def test_a_breaker_that_cannot_be_told_makes_no_message_come_again(hub: Hub) -> None:
     class Silent:
         def report(self, *_: object) -> None:

@@ -2,6 +2,7 @@
 
 import os
 import sqlite3
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -45,7 +46,7 @@ class Database:
     ) -> None:
         self._url = _parse(url)
         self._holds, self._unavailable = holds, unavailable
-        self._unmade = tables
+        self._unmade, self._making = tables, threading.Lock()
         self._engine = _open(self._url, wait_seconds)
         self._process = os.getpid()
         self._inherited: list[object] = []
@@ -65,7 +66,10 @@ class Database:
         """What the work answers; after a broken connection it is repeated, though it may have taken effect."""
         self._leave_parents_connections()
         if self._unmade:
-            self._make(self._unmade)
+            self._make()
+        return self._answered(work)
+
+    def _answered(self, work: Callable[[Connection], Answer]) -> Answer:
         try:
             answer: Answer = self._contention(self._attempt, work)
             return answer
@@ -93,13 +97,12 @@ class Database:
         """Close every connection; new ones are opened if the database is used again."""
         self._engine.dispose()
 
-    def _make(self, tables: Sequence[sa.Table]) -> None:
-        self._unmade = ()
-        try:
-            self.run(lambda connection: make_tables(connection, tables))
-        except LeanOpsError:
-            self._unmade = tables
-            raise
+    def _make(self) -> None:
+        # Other threads wait for the tables, and find them made.
+        with self._making:
+            tables = self._unmade
+            self._answered(lambda connection: make_tables(connection, tables))
+            self._unmade = ()
 
     def _attempt(self, work: Callable[[Connection], Answer]) -> Answer:
         with self._engine.connect() as connection:

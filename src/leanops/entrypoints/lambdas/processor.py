@@ -10,7 +10,7 @@ from leanops.domain.errors import LeanOpsError, RetryableError
 from leanops.entrypoints.lambdas.invocation import Context, answer, log, patience, received, runtime
 from leanops.ports.queue import Received
 from leanops.runtimes.aws import Aws
-from leanops.usecases.ingest import Ingested, Processor, ingest
+from leanops.usecases.ingest import Processor, ingest
 
 
 def handler(event: Mapping[str, Any], context: Context) -> PartialItemFailureResponse:
@@ -33,20 +33,22 @@ def _ingested(aws: Aws, processor: Processor, queue: str, messages: Sequence[Rec
         result = ingest(processor, queue, messages)
     except RetryableError as outage:
         log.error("all messages come again", queue=queue, messages=len(messages), reason=str(outage))
+        # Every try of a function uses up a receive, so an outage that lasts has to stop consumption, too.
+        _report(aws, queue, 0, len(messages))
         return messages
     log.info("delivered", queue=queue, messages=len(messages), events=result.events, repeats=result.repeats)
     if result.buried:
         log.warning("events put aside", queue=queue, events=result.buried)
     for reason in set(result.reasons):
         log.warning("a message comes again", queue=queue, reason=reason)
-    _report(aws, queue, result)
+    _report(aws, queue, result.events + result.repeats, len(result.failed) + result.buried)
     return result.failed
 
 
-def _report(aws: Aws, queue: str, result: Ingested) -> None:
+def _report(aws: Aws, queue: str, succeeded: int, failed: int) -> None:
     """Tell the breaker; one that cannot be told is no reason to deliver these messages again."""
     try:
-        after = aws.breakers.report(queue, result.events + result.repeats, len(result.failed) + result.buried)
+        after = aws.breakers.report(queue, succeeded, failed)
     except LeanOpsError as failure:
         log.error("the breaker was not told", queue=queue, reason=str(failure))
         return
