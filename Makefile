@@ -14,7 +14,7 @@ BIN := $(VENV)/bin
 PIP := bin/python -m pip --disable-pip-version-check --no-input
 
 # `make test SUITES=unit` runs one of them.
-SUITES := architecture unit contract spark crash e2e
+SUITES := architecture unit contract bridge spark crash e2e
 
 # CI explores more crashes; everything else it demands is decided by CI=true inside the tests.
 export CRASH_SEEDS ?= $(if $(filter true,$(CI)),100,20)
