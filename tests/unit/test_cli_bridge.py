@@ -1,7 +1,12 @@
 """`leanops bridge` says in one line what keeps it from starting."""
 
+from pathlib import Path
+
 import pytest
 
+from leanops.domain.errors import UsageError
+from leanops.runtimes.bridge import subscriptions_of
+from leanops.runtimes.embedded import Embedded
 from tests.unit.conftest import Leanops
 
 
@@ -42,3 +47,39 @@ def test_missing_credentials_are_said_in_one_line(leanops: Leanops) -> None:
     assert ran.code == 1
     assert "no Google credentials" in ran.err
     assert len(ran.err.splitlines()) == 1
+
+
+def test_the_subscriptions_of_all_topics_are_named_by_a_setting(
+    leanops: Leanops, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leanops("topics", "add", "orders", "payments")
+    monkeypatch.setenv("LEANOPS_BRIDGE_SUBSCRIPTION", "lean.{topic}-sub")
+    runtime = Embedded(home)
+
+    found = subscriptions_of(runtime, "p", [])
+
+    runtime.close()
+    assert found == {
+        "projects/p/subscriptions/lean.orders-sub": "orders",
+        "projects/p/subscriptions/lean.payments-sub": "payments",
+    }
+
+
+def test_named_subscriptions_carry_their_topics(leanops: Leanops, home: Path) -> None:
+    leanops("topics", "add", "orders", "payments")
+    runtime = Embedded(home)
+
+    found = subscriptions_of(runtime, "p", ["orders", "from-shop=payments"])
+
+    runtime.close()
+    assert found == {"projects/p/subscriptions/orders": "orders", "projects/p/subscriptions/from-shop": "payments"}
+
+
+@pytest.mark.parametrize("pattern", ["orders", "{topic}/x", "{topic} "])
+def test_a_setting_that_names_no_subscription_is_refused(
+    home: Path, monkeypatch: pytest.MonkeyPatch, pattern: str
+) -> None:
+    monkeypatch.setenv("LEANOPS_BRIDGE_SUBSCRIPTION", pattern)
+
+    with pytest.raises(UsageError, match="bridge_subscription"):
+        Embedded(home)
