@@ -13,7 +13,7 @@ from leanops.ports.listing import ListedTopic, TopicListing
 from leanops.ports.queue import Queue
 from leanops.usecases.leases import held
 from leanops.usecases.platform import Platform
-from leanops.usecases.topics import GONE, READY, Origin, add_topic, labels_text, list_topics
+from leanops.usecases.topics import GONE, READY, Origin, add_topics, labels_text, list_topics
 
 LEASE = "topics/discover"
 
@@ -73,7 +73,8 @@ def discover(
         return list(_compare(platform, listing, wanted).found)
     with held(platform, LEASE):
         seen = _compare(platform, listing, wanted)
-        done = [_done(platform, listing, queue, seen, found) for found in seen.found]
+        _add(platform, listing.project, seen)
+        done = [_done(listing, queue, seen, found) for found in seen.found]
         _mark(platform, listing.project, seen, done)
     return done
 
@@ -147,19 +148,26 @@ def _with_subscription(found: Found, seen: _Comparison) -> Found:
     return Found(name, Action.FAILED, reason)
 
 
-def _done(platform: Platform, listing: TopicListing, queue: Queue, seen: _Comparison, found: Found) -> Found:
-    """Take a topic in; its subscription comes last, so that a missing one tells what a crash left undone."""
-    name = found.topic
-    if found.action in (Action.REFUSED, Action.GONE, Action.FAILED) or name not in seen.wanted:
+def _is_taken_in(found: Found, seen: _Comparison) -> bool:
+    return found.action not in (Action.REFUSED, Action.GONE, Action.FAILED) and found.topic in seen.wanted
+
+
+def _add(platform: Platform, project: str, seen: _Comparison) -> None:
+    """Register what is not, or not wholly, registered; all together, because a commit for each would take minutes."""
+    names = [found.topic for found in seen.found if _is_taken_in(found, seen) and found.topic not in seen.rows]
+    if names:
+        add_topics(platform, {name: Origin(project, seen.listed[name].labels) for name in names})
+
+
+def _done(listing: TopicListing, queue: Queue, seen: _Comparison, found: Found) -> Found:
+    """Give a topic its queue and subscription; that comes last, so that a missing one tells what was left undone."""
+    if not _is_taken_in(found, seen) or found.topic in seen.subscriptions:
         return found
     try:
-        if name not in seen.rows:
-            add_topic(platform, name, Origin(listing.project, seen.listed[name].labels))
-        if name not in seen.subscriptions:
-            queue.create(queue_name(name))
-            listing.subscribe(name)
+        queue.create(queue_name(found.topic))
+        listing.subscribe(found.topic)
     except LeanOpsError as failure:
-        return Found(name, Action.FAILED, str(failure))
+        return Found(found.topic, Action.FAILED, str(failure))
     return found
 
 

@@ -3,7 +3,6 @@
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from leanops.domain.batches import CURATED, STANDARDIZED
 from leanops.domain.errors import UnknownTopicError
@@ -45,28 +44,42 @@ def labels_text(labels: Mapping[str, str]) -> str | None:
 
 def add_topic(platform: Platform, topic: str, origin: Origin | None = None) -> Topic:
     """Register a topic and create its RAW table; adding it again changes nothing."""
-    known = {found.name for found in list_topics(platform)}
-    check_new_topic(topic, known)
-    databases = platform.rules.databases
-    platform.catalog.create(databases.raw_table(topic), RAW)
-    if topic not in known:
-        _write(platform, None, topic, status=READY, processing_enabled=False, schema_version=None, reason=None)
-    _register(platform, topic, origin)
+    add_topics(platform, {topic: origin})
     return find_topic(platform, topic)
 
 
-def _register(platform: Platform, topic: str, origin: Origin | None) -> None:
-    """Write the topic to topic_registry, once; a crash may have come before it."""
+def add_topics(platform: Platform, topics: Mapping[str, Origin | None]) -> None:
+    """Register topics and create their RAW tables, or none of them where one of the names cannot be had."""
+    known = {found.name for found in list_topics(platform)}
+    for topic in topics:
+        check_new_topic(topic, {*known, *topics})
+    for topic in topics:
+        platform.catalog.create(platform.rules.databases.raw_table(topic), RAW)
+        if topic not in known:
+            _write(platform, None, topic, status=READY, processing_enabled=False, schema_version=None, reason=None)
+    _register(platform, topics)
+
+
+def _register(platform: Platform, topics: Mapping[str, Origin | None]) -> None:
+    """Write the topics to topic_registry, each once and all in one commit; a crash may have come before it."""
     registry = platform.rules.databases.ops_table("topic_registry")
     platform.catalog.create(registry, OPS["topic_registry"])
-    if any(row["topic_name"] == topic for row in platform.catalog.select(registry, ["topic_name"])):
-        return
+    written = {row["topic_name"] for row in platform.catalog.select(registry, ["topic_name"])}
     now = platform.clock()
-    row: dict[str, Any] = {"topic_name": topic, "source_id": topic, "status": READY}
-    if origin:
-        row |= {"project": origin.project, "labels": labels_text(origin.labels)}
-    row |= {"discovered_ts": now, "updated_ts": now}
-    platform.catalog.append(registry, [row])
+    rows = [
+        {
+            "topic_name": topic,
+            "source_id": topic,
+            "project": origin.project if origin else None,
+            "labels": labels_text(origin.labels) if origin else None,
+            "status": READY,
+            "discovered_ts": now,
+            "updated_ts": now,
+        }
+        for topic, origin in topics.items()
+        if topic not in written
+    ]
+    platform.catalog.append(registry, rows)
 
 
 def list_topics(platform: Platform) -> list[Topic]:
