@@ -7,11 +7,14 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from leanops.adapters.aws.queue import SqsQueue
 from leanops.adapters.sql.queue import SqlQueue
 from leanops.domain.envelope import Envelope, encoded, envelopes_in
 from leanops.ports.queue import MAX_RECEIVES, Depth, Outgoing, dead_letters
+from leanops.usecases.ingest import work
+from tests.hub import hub_in
 from tests.queues import SQL, SQS, Place, bodies_of, numbered, place_of
 
 TEXTS = {
@@ -261,3 +264,18 @@ def test_receivers_at_once_never_have_the_same_message_in_hand(place: Place) -> 
     got.update(bodies_of(place.receive(1_000)))
 
     assert got == Counter(numbered(messages))
+
+
+def test_a_worker_takes_events_from_it_and_leaves_the_ones_that_fail(place: Place, tmp_path: Path) -> None:
+    gone = Envelope("orders", "gone", 1, claim="claims/2026-11-15/orders/gone")
+    events = [Envelope(place.name, f"m{number}", 1, payload="é\uffff") for number in range(25)]
+    with hub_in(tmp_path) as hub:
+        place.send(*map(encoded, events), encoded(replace(gone, topic=place.name)))
+
+        result = work(hub.processor, place.queue, place.name, 100)
+
+        assert result is not None
+        assert (result.events, len(result.failed)) == (25, 1)
+        assert hub.buffer.waiting().records == 25
+    assert place.queue.depth(place.name).messages == 1
+    assert place.receive() == []
