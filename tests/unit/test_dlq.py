@@ -199,6 +199,21 @@ def test_a_letter_noted_anew_while_it_is_drained_stays_noted(tmp_path: Path) -> 
         assert {name: row["attempts"] for name, row in errors(other).items()} == {"m1": 2, "m2": 1}
 
 
+def test_a_drain_that_another_one_overtook_doubles_nothing(tmp_path: Path) -> None:
+    clock = Clock()
+    with orders_in(tmp_path, clock) as other:
+
+        def be_overtaken(name: str) -> None:
+            if name == "before drain" and noted(other):
+                clock.advance(LEASE_S)
+                drain(other.platform)
+
+        buried(other, letter("m1"), letter("m2"))
+        with hub_in(tmp_path, clock=clock, step=be_overtaken) as slow:
+            assert drain(slow.platform) == Drained()
+        assert sorted(errors(other)) == ["m1", "m2"]
+
+
 def stop_at(number: int) -> Callable[[str], None]:
     calls = iter(range(1, 1_000))
 
