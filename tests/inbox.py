@@ -40,7 +40,8 @@ class Inbox:
         self.returned: list[str] = []
         self.extended: list[str] = []
         self.calls: list[int] = []
-        self.is_away = False
+        self.is_deaf = False
+        self.unheard = 0
         self.redelivers = True
         self.asked: dict[str, int] = defaultdict(int)
         self._pulled: dict[str, Pulled] = {}
@@ -63,7 +64,7 @@ class Inbox:
     ) -> AsyncIterator[Sequence[Pulled]]:
         self.asked[subscription] += 1
         while True:
-            if self.is_away or subscription not in self.waiting:
+            if subscription not in self.waiting:
                 raise SourceUnavailableError(f"{subscription} does not exist; create it, or leave it out")
             while not self.waiting[subscription]:
                 if stopping.is_set():
@@ -92,7 +93,8 @@ class Inbox:
             self.publish(subscription, *(replace_ack_id(pulled) for pulled in found))
 
     def _answer(self, ack_ids: Sequence[str]) -> None:
-        if self.is_away:
+        if self.is_deaf:
+            self.unheard += 1
             raise SourceUnavailableError("Pub/Sub does not answer")
         self.calls.append(len(ack_ids))
 

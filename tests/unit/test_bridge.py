@@ -226,6 +226,30 @@ def test_of_one_ordering_key_nothing_overtakes_a_message_given_back(queue: Gate,
     assert queue.taken[-3:] == ["m1", "m2", "m3"]
 
 
+@pytest.mark.parametrize("hold_s", [0.0, 60.0])
+def test_what_waits_behind_a_send_that_fails_stays_behind_it(queue: Gate, tmp_path: Path, hold_s: float) -> None:
+    async def work() -> None:
+        may_fail, inbox = threading.Event(), Inbox("orders")
+        inbox.redelivers = False
+        answers = [lambda messages: away(messages) if may_fail.wait(20) else []]
+        queue.judge = lambda messages: answers.pop()(messages) if answers else []
+        inbox.publish("orders", message(1, key="a"))
+        async with bridging(inbox, queue, tmp_path, hold_s=hold_s) as bridge:
+            await until(lambda: not answers)
+            inbox.publish("orders", message(2, key="a"), message(3, key="b"))
+            await until(lambda: bridge.waiting == 2)
+            may_fail.set()
+            await until(lambda: len(inbox.acked) + len(inbox.returned) == 3)
+        if hold_s:
+            assert (inbox.acked, inbox.returned) == (["m1", "m2", "m3"], [])
+        else:
+            assert inbox.returned[:2] == ["m1", "m2"]
+
+    run(work)
+
+    assert queue.taken[:1] != ["m2"]
+
+
 def test_a_message_the_queue_will_never_take_goes_back_and_holds_up_no_other(queue: Gate, tmp_path: Path) -> None:
     def judge(messages: Sequence[Outgoing]) -> list[int]:
         if any(b'"m1"' in one.body for one in messages):
