@@ -37,7 +37,8 @@ from tests.emulator import pubsub as emulator
 from tests.engines import free_port
 
 SUBSCRIPTIONS, MESSAGES, BYTES = 50, 1_000, 600
-IDLE_SUBSCRIPTIONS, IDLE_S = 700, 20
+# Long enough for two heartbeats of every stream.
+IDLE_SUBSCRIPTIONS, IDLE_S = 700, 60
 IDLE_MB, IDLE_PERCENT = 300, 2
 Row = dict[str, Any]
 

@@ -24,10 +24,11 @@ CALL_S = 30
 _SERVICE = "/google.pubsub.v1.Subscriber/"
 _OPTIONS = [
     ("grpc.max_receive_message_length", -1),
-    ("grpc.keepalive_time_ms", 30_000),
     # Channels to one address would share one connection, and with it its limit of calls.
     ("grpc.use_local_subchannel_pool", 1),
 ]
+# As Google's own client does, to notice a connection that died silently; the emulator hangs up on such pings.
+_KEEPALIVE = ("grpc.keepalive_time_ms", 30_000)
 _Pull, _Ack, _Extend = (
     kind.pb() for kind in (pubsub.StreamingPullRequest, pubsub.AcknowledgeRequest, pubsub.ModifyAckDeadlineRequest)
 )
@@ -116,7 +117,7 @@ class PubSub:
             return aio.insecure_channel(self._emulator, options=_OPTIONS)
         from google.api_core.grpc_helpers_async import create_channel
 
-        return create_channel(HOST, credentials=self._credentials, scopes=[SCOPE], options=_OPTIONS)
+        return create_channel(HOST, credentials=self._credentials, scopes=[SCOPE], options=[*_OPTIONS, _KEEPALIVE])
 
 
 class _Seats:
