@@ -122,9 +122,9 @@ def test_sigterm_drains_and_ends_well(cloud: Cloud, home: Path) -> None:
 
 
 def test_sigkill_in_the_middle_loses_nothing(cloud: Cloud, home: Path) -> None:
-    names = [cloud.subscription(f"topic-{number}") for number in range(3)]
+    names = [cloud.subscription(f"topic-{number}") for number in range(2)]
     register(home, *names)
-    published = {name: set(cloud.publish(name, [b"x" * 600] * 2_000)) for name in names}
+    published = {name: set(cloud.publish(name, [b"x" * 600] * 1_500)) for name in names}
 
     with bridge(cloud, home) as running:
         until(lambda: running.count("forwarded") > 0)
@@ -133,7 +133,8 @@ def test_sigkill_in_the_middle_loses_nothing(cloud: Cloud, home: Path) -> None:
     assert found != published
     with bridge(cloud, home) as running:
         for name in names:
-            until(lambda name=name: found[name].update(consumed(home, name)) or found[name] == published[name])
+            # The emulator goes on handing messages to the dead stream for some of their leases.
+            until(lambda name=name: found[name].update(consumed(home, name)) or found[name] == published[name], 180)
         assert running.end(signal.SIGTERM) == 0
 
 
