@@ -107,7 +107,11 @@ def commits(folder: Path, topics: int, flushes: int) -> list[Row]:
 def _put(runtime: Embedded, topics: list[str]) -> None:
     micros = int(NOW.timestamp() * 1_000_000)
     runtime.buffer.put(
-        [raw_record(Envelope(name, f"m{at}", micros, payload="{}"), payload(at), 1) for name in topics for at in range(5)]
+        [
+            raw_record(Envelope(name, f"m{at}", micros, payload="{}"), payload(at), 1)
+            for name in topics
+            for at in range(5)
+        ]
     )
 
 

@@ -5,6 +5,7 @@ LeanOpsError
 │   ├── StateConflictError        someone else changed the row first
 │   ├── StateUnavailableError     the state store does not answer
 │   ├── QueueUnavailableError     the queue does not answer
+│   ├── QueueStoppedError         its circuit breaker is open
 │   ├── DeliveryUnavailableError  the delivery stream takes nothing right now
 │   ├── FilesUnavailableError     the file store does not answer
 │   ├── SourceUnavailableError    Pub/Sub does not answer
@@ -53,6 +54,16 @@ class StateUnavailableError(RetryableError):
 
 class QueueUnavailableError(RetryableError):
     """The queue does not answer."""
+
+
+class QueueStoppedError(RetryableError):
+    """A circuit breaker stops a topic; what waits in its queue is kept."""
+
+    def __init__(self, topic: str, reason: str) -> None:
+        super().__init__(
+            f"{topic}: its events wait in the queue because {reason}; to go on: leanops breaker close {topic}"
+        )
+        self.topic = topic
 
 
 class DeliveryUnavailableError(RetryableError):

@@ -6,16 +6,16 @@ from collections.abc import Callable
 from functools import partial
 
 from leanops.domain.breaker import BreakerRules, State
-from leanops.domain.topics import queue_name
 from leanops.ports.queue import DEAD
+from leanops.runtimes.dead_letters import turn as clear_dead_letters
 from leanops.runtimes.embedded import Embedded
 from leanops.usecases.breaker import Breakers
 from leanops.usecases.deliver import Flushed, Limits, Stream, deliver
 from leanops.usecases.ingest import Processor, work
 from leanops.usecases.patience import Patience
 from leanops.usecases.publish import Landing
-from leanops.usecases.topics import list_topics
-from leanops.usecases.workers import CYCLES, DELIVERY, PROCESSOR, Part, Tell
+from leanops.usecases.registered import Registered
+from leanops.usecases.workers import CYCLES, DEAD_LETTERS, DELIVERY, PROCESSOR, Part, Tell
 
 MESSAGES_PER_RECEIVE = 5_000
 
@@ -23,16 +23,12 @@ MESSAGES_PER_RECEIVE = 5_000
 def processor_of(runtime: Embedded, patience: Patience) -> Processor:
     """The processor of this home."""
     platform = runtime.platform
-
-    def topic_of(queue: str) -> str:
-        return next((topic.name for topic in list_topics(platform) if queue_name(topic.name) == queue), queue)
-
     return Processor(
         delivery=runtime.buffer,
         files=runtime.files,
         state=platform.state,
         clock=platform.clock,
-        topic_of=topic_of,
+        topic_of=Registered(platform.state, platform.clock).topic_of,
         idempotency_hours=runtime.settings.idempotency_hours,
         patience=patience,
         step=platform.step,
@@ -120,6 +116,7 @@ def parts_of(runtime: Embedded, stopping: threading.Event, tell: Tell) -> list[P
     return [
         Part(PROCESSOR, partial(process, runtime, processor, breakers_of(runtime), tell), pause_s=0.2),
         Part(DELIVERY, partial(flush, stream_of(runtime), flushed), pause_s=0.5),
+        Part(DEAD_LETTERS, partial(clear_dead_letters, runtime, tell), pause_s=5.0),
         Part(CYCLES, _Schedule(runtime, tell).turn, pause_s=1.0),
     ]
 
@@ -132,4 +129,5 @@ def landing_of(runtime: Embedded) -> Landing:
         buffer=runtime.buffer,
         process=partial(process, runtime, processor_of(runtime, Patience()), breakers_of(runtime)),
         flush=partial(flush, stream_of(runtime), now=True),
+        stopped=breakers_of(runtime).why_stopped,
     )

@@ -13,7 +13,7 @@ from leanops.domain.breaker import (
     closed_by_hand,
     opened_by_hand,
 )
-from leanops.domain.errors import StateConflictError
+from leanops.domain.errors import LeanOpsError, StateConflictError
 from leanops.ports.clock import Clock, millis
 from leanops.ports.state import BREAKERS, Row, StateStore, Stored
 from leanops.ports.switch import ConsumptionSwitch
@@ -84,6 +84,11 @@ class Breakers:
             self.switch.stop(queue)
         return after
 
+    def why_stopped(self, queue: str) -> str | None:
+        """Why a queue is not read, if it is not."""
+        found = _breaker(self.state.get(BREAKERS, (queue,)))
+        return None if found.state is State.CLOSED else found.reason or "its breaker was opened by hand"
+
     def open(self, queue: str, reason: str | None) -> Breaker:
         """Stop consumption until it is started by hand."""
         now = millis(self.clock())
@@ -103,14 +108,24 @@ class Breakers:
 
     def turn_switches(self) -> list[str]:
         """Called every minute where a switch is: stop what is open once more, and start probes; which were begun."""
-        begun = []
+        begun: list[str] = []
+        failures: list[LeanOpsError] = []
         for stored in self.state.rows(BREAKERS):
-            found, queue, now = _breaker(stored), str(stored.row["queue"]), millis(self.clock())
-            if found.may_be_probed(self.rules, now):
-                begun += self._begin_probe(queue, found.probed_by(ANYONE, self.rules, now), stored)
-            elif self.switch and found.state is State.OPEN:
-                self.switch.stop(queue)
+            try:
+                begun += self._turn_switch(stored)
+            except LeanOpsError as failure:  # one mapping that is being changed must not stop the others
+                failures.append(failure)
+        if failures:
+            raise failures[0]
         return begun
+
+    def _turn_switch(self, stored: Stored) -> list[str]:
+        found, queue, now = _breaker(stored), str(stored.row["queue"]), millis(self.clock())
+        if found.may_be_probed(self.rules, now):
+            return self._begin_probe(queue, found.probed_by(ANYONE, self.rules, now), stored)
+        if self.switch and found.state is State.OPEN:
+            self.switch.stop(queue)
+        return []
 
     def _begin_probe(self, queue: str, probe: Breaker, stored: Stored) -> list[str]:
         try:

@@ -88,11 +88,10 @@ def ingest(
     processor: Processor, queue: str, received: Sequence[Received], hold: Callable[[], None] = lambda: None
 ) -> Ingested:
     """Deliver the events of these messages; what is `done` then may be deleted, and nothing else."""
-    result, batch = Ingested(), _Batch(processor, queue)
+    result, batch = Ingested(), _Batch(processor, queue, hold)
     for message in received:
         try:
-            for envelope in envelopes_in(message.body):
-                batch.add(envelope)
+            batch.add_all(envelopes_in(message.body))
         except _ClaimGoneError as gone:
             result.failed.append(message)
             result.reasons.append(str(gone))
@@ -103,7 +102,7 @@ def ingest(
         result.repeats = persist(batch.drop_repeats, hold)
     persist(batch.bury, hold)
     processor.step("before put")
-    batch.deliver(hold)
+    batch.deliver()
     processor.step("after put")
     if processor.idempotency_hours:
         persist(batch.remember, hold)
@@ -114,14 +113,25 @@ def ingest(
 class _Batch:
     """The events of one receive on their way to the delivery stream."""
 
-    def __init__(self, processor: Processor, queue: str) -> None:
-        self.processor, self.queue = processor, queue
+    def __init__(self, processor: Processor, queue: str, hold: Callable[[], None]) -> None:
+        self.processor, self.queue, self.hold = processor, queue, hold
         self.records: list[bytes] = []
         self.ids: list[str] = []
         self.letters: list[DeadLetter] = []
         self.stamp = millis(processor.clock())
 
-    def add(self, envelope: Envelope | BadEnvelope) -> None:
+    def add_all(self, envelopes: Sequence[Envelope | BadEnvelope]) -> None:
+        """Note the events of one message, all of them or none."""
+        records, letters = len(self.records), len(self.letters)
+        try:
+            for envelope in envelopes:
+                self._add(envelope)
+        except _ClaimGoneError:
+            # The whole message will come again: what it held before must not go on without the rest.
+            del self.records[records:], self.ids[records:], self.letters[letters:]
+            raise
+
+    def _add(self, envelope: Envelope | BadEnvelope) -> None:
         """Note an event as a record, or as a dead letter with its reason."""
         if isinstance(envelope, BadEnvelope):
             topic = self.processor.topic_of(self.queue)
@@ -138,13 +148,16 @@ class _Batch:
         if envelope.claim is not None and not is_claim(envelope.claim):
             self._reject(envelope, Rule.BAD_ENVELOPE, "its claim check names no file of claims")
             return
-        data = envelope.data if envelope.claim is None else self.processor.files.get(envelope.claim)
+        data = envelope.data if envelope.claim is None else self._claimed(envelope.claim)
         if data is None:
             raise _ClaimGoneError(f"the file {envelope.claim} of a claim check is not there")
         try:
             self._accept(envelope, data.decode())
         except UnicodeDecodeError as wrong:
             self._reject(envelope, Rule.BAD_ENVELOPE, f"its payload is not UTF-8, at byte {wrong.start}")
+
+    def _claimed(self, name: str) -> bytes | None:
+        return self.processor.patience.persist(lambda: self.processor.files.get(name), self.hold)
 
     def _accept(self, envelope: Envelope, payload: str) -> None:
         record = raw_record(envelope, payload, envelope.ingestion_ts or self.stamp)
@@ -169,7 +182,7 @@ class _Batch:
             bury(self.letters, self.processor.files, self.processor.state, self.processor.clock)
             self.processor.step("after bury")
 
-    def deliver(self, hold: Callable[[], None]) -> None:
+    def deliver(self) -> None:
         """Put every record; of a put that took only a part, the rest again."""
         left = self.records
 
@@ -180,7 +193,7 @@ class _Batch:
                 raise DeliveryUnavailableError(f"the delivery stream did not take {len(left)} records; trying again")
 
         if left:
-            self.processor.patience.persist(put, hold)
+            self.processor.patience.persist(put, self.hold)
 
     def drop_repeats(self) -> int:
         """Leave out the events delivered before, and repeats among these; how many they were."""

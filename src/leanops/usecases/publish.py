@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 
-from leanops.domain.errors import UsageError
+from leanops.domain.errors import QueueStoppedError, UsageError
 from leanops.domain.events import Event, event_from_line
 from leanops.domain.topics import queue_name
 from leanops.ports.delivery import Buffer
@@ -50,6 +50,8 @@ class Landing:
     buffer: Buffer
     process: Callable[[], int]
     flush: Callable[[], int]
+    stopped: Callable[[str], str | None]
+    """Why a queue is not read, if it is not."""
     pause: Callable[[float], None] = time.sleep
 
 
@@ -62,8 +64,13 @@ def wait_until_landed(landing: Landing, topic: str) -> None:
     sent = platform.now_ms()
 
     def is_queued() -> bool:
-        oldest = landing.queue.depth(name).oldest_ms
-        return oldest is not None and oldest <= sent
+        depth = landing.queue.depth(name)
+        if not depth.messages or (depth.oldest_ms is not None and depth.oldest_ms > sent):
+            return False
+        reason = landing.stopped(name)
+        if reason:
+            raise QueueStoppedError(topic, reason)
+        return True
 
     _until(landing, is_queued, PROCESSOR, landing.process)
     put = platform.now_ms()

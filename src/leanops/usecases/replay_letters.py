@@ -79,9 +79,7 @@ def selected(platform: Platform, selection: Selection) -> list[Row]:
     table = platform.rules.databases.dlq_errors
     rows = platform.catalog.select(table, list(ERRORS.columns), " and ".join(conditions))
     if selection.error_id is not None and not rows:
-        raise UsageError(
-            f"there is no dead letter {selection.error_id!r}; see them with: leanops dlq list"
-        )
+        raise UsageError(f"there is no dead letter {selection.error_id!r}; see them with: leanops dlq list")
     fitting = [row for row in rows if selection.rule in (None, *(failure["rule"] for failure in row["failures"]))]
     fitting.sort(key=lambda row: (row["detected_ts"], row["error_id"]), reverse=selection.newest)
     return fitting[: selection.limit]

@@ -56,7 +56,8 @@ def _log_level() -> str:
 
 def _java_options(options: SparkOptions) -> str:
     logging_options = f'"-Dlog4j2.configurationFile={_LOGGING}" -Dleanops.spark.log={_log_level()}'
-    return f"{logging_options} {options.java_options}".strip()
+    # Cycles of many topics compile more than the 48 MB some options leave for code; when it is full, Java gives up.
+    return f"{logging_options} -XX:ReservedCodeCacheSize=240m {options.java_options}".strip()
 
 
 def coordinates(engine: str) -> list[str]:

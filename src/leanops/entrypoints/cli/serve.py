@@ -13,7 +13,6 @@ import typer
 from leanops.entrypoints.cli.homes import opened
 from leanops.entrypoints.cli.output import console, printable, say
 
-
 SAME_SIGNAL_S = 1.0
 
 
