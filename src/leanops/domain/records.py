@@ -1,6 +1,7 @@
 """A record of the delivery stream: one RAW row as a line of JSON, and the topic whose table it belongs to."""
 
-from collections.abc import Container, Iterator
+from collections import defaultdict
+from collections.abc import Container
 from dataclasses import dataclass
 
 import msgspec
@@ -50,18 +51,30 @@ def raw_record(envelope: Envelope, payload: str, ingestion_ts: int) -> bytes:
     )
 
 
-def routed(lines: bytes, registered: Container[str]) -> Iterator[RawRecord | Unroutable]:
-    """The transform, for Firehose and for our own stream: every record, or why it has no table."""
+@dataclass(frozen=True)
+class Routed:
+    """Records by the topic whose table takes them, and those that none takes."""
+
+    rows: dict[str, list[RawRecord]]
+    rest: list[Unroutable]
+
+
+def routed(lines: bytes, registered: Container[str]) -> Routed:
+    """The transform, for Firehose and for our own stream: where every record goes."""
+    rows: dict[str, list[RawRecord]] = defaultdict(list)
+    rest: list[Unroutable] = []
     try:
-        records: list[RawRecord | Unroutable] = list(_decoder.decode_lines(lines))
+        records = _decoder.decode_lines(lines)
     except (ValueError, RecursionError):
-        records = [_decoded(line) for line in lines.split(b"\n") if line]
+        found = [_decoded(line) for line in lines.split(b"\n") if line]
+        records = [record for record in found if isinstance(record, RawRecord)]
+        rest = [record for record in found if isinstance(record, Unroutable)]
     for record in records:
-        if isinstance(record, Unroutable) or record.topic_name in registered:
-            yield record
-        else:
-            topic = record.topic_name
-            yield Unroutable(_encode(record), topic, f"topic {topic!r} is not registered; add it, then replay")
+        rows[record.topic_name].append(record)
+    for topic in [topic for topic in rows if topic not in registered]:
+        reason = f"topic {topic!r} is not registered; add it, then replay"
+        rest += [Unroutable(_encode(record), topic, reason) for record in rows.pop(topic)]
+    return Routed(rows, rest)
 
 
 def _decoded(line: bytes) -> RawRecord | Unroutable:

@@ -4,10 +4,11 @@ import time
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 
 from leanops.domain.batches import STANDARDIZED, new_batch_id
 from leanops.domain.errors import CommitUnknownError, reason_of
-from leanops.domain.records import RawRecord, Unroutable, routed
+from leanops.domain.records import RawRecord, routed
 from leanops.domain.snapshots import TableView, expirable, valid_watermark
 from leanops.domain.tables import RAW
 from leanops.ports.delivery import Buffer, Waiting
@@ -109,11 +110,10 @@ def _routed(platform: Platform, puts: Iterable[bytes]) -> tuple[dict[str, list[R
     rows: dict[str, list[RawRecord]] = defaultdict(list)
     letters: list[DeadLetter] = []
     for lines in puts:
-        for record in routed(lines, registered):
-            if isinstance(record, Unroutable):
-                letters.append(unroutable(record))
-            else:
-                rows[record.topic_name].append(record)
+        found = routed(lines, registered)
+        letters += [unroutable(record) for record in found.rest]
+        for topic, records in found.rows.items():
+            rows[topic] += records
     return rows, letters
 
 
@@ -126,7 +126,7 @@ def _land(platform: Platform, topic: str, records: Sequence[RawRecord], flush_id
         return _expired(platform, topic, table)
 
     platform.step("before land")
-    columns = {name: [getattr(record, name) for record in records] for name in RAW.columns}
+    columns = {name: list(map(attrgetter(name), records)) for name in RAW.columns}
     platform.catalog.land(platform.rules.databases.raw_table(topic), RAW, columns, {FLUSH_ID: flush_id}, plan)
     platform.step("after land")
 

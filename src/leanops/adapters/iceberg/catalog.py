@@ -48,7 +48,6 @@ PROPERTIES = {
     "commit.manifest.target-size-bytes": str(8 << 20),
     # Without it PyIceberg adds a manifest to the list with every append, and reads them all at the next.
     "commit.manifest-merge.enabled": "true",
-    "commit.manifest.min-count-to-merge": "20",
     "commit.retry.num-retries": "30",
     "write.metadata.metrics.default": "none",
 }

@@ -5,7 +5,7 @@ import json
 from collections.abc import Container, Mapping
 from typing import Any, TypeAlias
 
-from leanops.domain.records import RawRecord, routed
+from leanops.domain.records import routed
 from leanops.domain.topics import Databases
 from leanops.entrypoints.lambdas.invocation import Context, log, runtime
 
@@ -47,10 +47,10 @@ def _routed(record: Entry, registered: Container[str], databases: Databases) -> 
         data = base64.b64decode(record["data"], validate=True)
     except ValueError:
         return None
-    found = list(routed(data, registered))
-    if len(found) != 1 or not isinstance(found[0], RawRecord):
+    found = routed(data, registered)
+    if found.rest or [len(rows) for rows in found.rows.values()] != [1]:
         return None
-    database, _, table = databases.raw_table(found[0].topic_name).rpartition(".")
+    database, _, table = databases.raw_table(next(iter(found.rows))).rpartition(".")
     destination = {"destinationDatabaseName": database, "destinationTableName": table, "operation": "insert"}
     return {
         "recordId": record["recordId"],
