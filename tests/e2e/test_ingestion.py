@@ -6,11 +6,11 @@ import random
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from google.cloud import pubsub_v1
@@ -44,7 +44,7 @@ def emulator(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 @pytest.fixture
 def runtime(tmp_path: Path) -> Iterator[Embedded]:
     home = create_home(tmp_path / "home")
-    (home / "leanops.toml").write_text(f"{SETTINGS}\nexplore = true\ndelivery_s = 1\n")
+    (home / "leanops.toml").write_text(f"{SETTINGS}\nexplore = true\ndelivery_s = 1\nbridge_lease_s = 10\n")
     runtime = Embedded(home)
     yield runtime
     runtime.close()
@@ -55,8 +55,9 @@ class Part:
 
     def __init__(self, words: list[str], home: Path) -> None:
         self._command = [str(Path(sys.executable).parent / "leanops"), *words]
+        self.process: Any = None
         self._environment = os.environ | {"LEANOPS_HOME": str(home)}
-        self.start()
+        self.kills = 0
 
     def start(self) -> None:
         self.process = subprocess.Popen(
@@ -67,6 +68,7 @@ class Part:
         assert self.process.poll() is None, "it ended before it was killed"
         self.process.kill()
         self.process.wait()
+        self.kills += 1
 
     def stop(self) -> int:
         self.process.send_signal(signal.SIGTERM)
@@ -85,23 +87,17 @@ def subscribe(topics: list[str]) -> None:
         publisher.stop()
 
 
-def publish(topics: list[str], begun: Callable[[], None]) -> dict[str, set[str]]:
-    """Every message published, by topic; some at a time, so that the kills find work going on."""
+def publish(topics: list[str], start: int, end: int) -> dict[str, set[str]]:
+    """Messages of these numbers to every topic; the ids they got."""
     publisher = pubsub_v1.PublisherClient()
+    futures = [
+        (topic, publisher.publish(publisher.topic_path(PROJECT, topic), json.dumps({"n": n, "topic": topic}).encode()))
+        for topic in topics
+        for n in range(start, end)
+    ]
     sent: dict[str, set[str]] = {topic: set() for topic in topics}
-    each = MESSAGES // len(topics)
-    for number in range(0, each, 20):
-        waiting = [
-            (
-                topic,
-                publisher.publish(publisher.topic_path(PROJECT, topic), json.dumps({"n": at, "topic": topic}).encode()),
-            )
-            for topic in topics
-            for at in range(number, min(number + 20, each))
-        ]
-        for topic, future in waiting:
-            sent[topic].add(future.result())
-        begun()
+    for topic, future in futures:
+        sent[topic].add(future.result())
     publisher.stop()
     return sent
 
@@ -113,9 +109,9 @@ def wait_for(condition: Callable[[], bool], what: str) -> None:
         time.sleep(1)
 
 
-def beats(runtime: Embedded) -> set[str]:
-    """The parts that were heard of."""
-    return {str(stored.row["part"]) for stored in runtime.state.rows(WORKERS)}
+def is_at_work(runtime: Embedded, part: Part) -> bool:
+    """Whether this very process was heard of."""
+    return any(str(part.process.pid) in str(stored.row["worker"]).split("/") for stored in runtime.state.rows(WORKERS))
 
 
 def landed(runtime: Embedded, topics: list[str]) -> dict[str, set[str]]:
@@ -134,24 +130,28 @@ def raw_ids(runtime: Embedded, topics: list[str]) -> dict[str, Counter[str]]:
     return found
 
 
-def kill_at_random(parts: dict[str, Part], chance: random.Random) -> Counter[str]:
-    """Kill each kind so many times; it runs for some seconds in between."""
-    killed: Counter[str] = Counter()
+def publish_and_kill(runtime: Embedded, parts: dict[str, Part], topics: list[str]) -> dict[str, set[str]]:
+    """Everything published in as many waves as there are kills; each hits a process that is at work."""
+    chance = random.Random(4)
     order = [name for name in parts for _ in range(KILLS)]
     chance.shuffle(order)
-    for name in order:
-        time.sleep(chance.uniform(0.5, 2.5))
+    each, sent = MESSAGES // len(topics), {topic: set[str]() for topic in topics}
+    for number, name in enumerate(order):
+        wait_for(lambda part=parts[name]: is_at_work(runtime, part), f"{name} at work")
+        wave = publish(topics, each * number // len(order), each * (number + 1) // len(order))
+        for topic, ids in wave.items():
+            sent[topic] |= ids
+        time.sleep(chance.uniform(0, 2))
         parts[name].kill()
-        killed[name] += 1
         parts[name].start()
-    return killed
+    return sent
 
 
 @pytest.fixture
 def parts(runtime: Embedded, emulator: str) -> Iterator[dict[str, Part]]:
     started = {name: Part(words, runtime.home) for name, words in PARTS.items()}
     yield started
-    for part in started.values():
+    for part in [one for one in started.values() if one.process]:
         part.process.kill()
         part.process.wait()
 
@@ -160,16 +160,11 @@ def test_twenty_thousand_messages_survive_kills_of_every_part(runtime: Embedded,
     topics = [f"topic-{number:02}" for number in range(TOPICS)]
     subscribe(topics)
     add_topics(runtime.platform, dict.fromkeys(topics))
-    wait_for(lambda: beats(runtime) >= parts.keys(), "every part at work")
-    going = threading.Event()
-    sent: dict[str, set[str]] = {}
-    publishing = threading.Thread(target=lambda: sent.update(publish(topics, going.set)))
-    publishing.start()
-    assert going.wait(PATIENCE_S)
-    killed = kill_at_random(parts, random.Random(4))
-    publishing.join()
-    assert killed == dict.fromkeys(parts, KILLS)
+    for part in parts.values():
+        part.start()
+    sent = publish_and_kill(runtime, parts, topics)
     assert sum(len(ids) for ids in sent.values()) == MESSAGES
+    assert [part.kills for part in parts.values()] == [KILLS] * len(parts)
     wait_for(lambda: landed(runtime, topics) == sent, "every message in RAW")
     # A copy may still be on its way; what is acknowledged and delivered is all there will be.
     wait_for(lambda: is_empty(runtime), "nothing left before RAW")
@@ -182,6 +177,9 @@ def check_standardized(runtime: Embedded, topics: list[str], sent: dict[str, set
     raw = raw_ids(runtime, topics)
     repeats = sum(ids.total() - len(ids) for ids in raw.values())
     results = run_cycle(runtime.platform)
+    for result in results:
+        if result.failure:
+            raise result.failure
     assert {result.outcome.value for result in results} == {"standardized_only"}, [r.reason for r in results]
     counts = [result.layers["standardized"].counts for result in results]
     assert sum(count["duplicates"] for count in counts) == repeats
