@@ -16,9 +16,10 @@ from leanops.domain.envelope import Envelope, envelopes_in
 from leanops.domain.errors import SourceUnavailableError
 from leanops.domain.topics import queue_name
 from leanops.ports.clock import millis
-from leanops.ports.queue import Outgoing
+from leanops.ports.files import Files
+from leanops.ports.queue import Outgoing, Queue
 from leanops.ports.source import Pulled, PullLimits
-from leanops.usecases.bridge import Bridge
+from leanops.usecases.bridge import Bridge, Look
 from leanops.usecases.bridge_hand import BridgeRules
 from leanops.usecases.bridge_send import Target
 
@@ -129,14 +130,22 @@ class Gate(SqlQueue):
 
 @asynccontextmanager
 async def bridging(
-    inbox: Inbox, queue: SqlQueue, folder: Path, *subscriptions: str, told: list[Any] | None = None, **rules: Any
+    inbox: Inbox,
+    queue: Queue,
+    folder: Path,
+    *subscriptions: str,
+    told: list[Any] | None = None,
+    files: Files | None = None,
+    look: Look | None = None,
+    **rules: Any,
 ) -> AsyncIterator[Bridge]:
     """A bridge at work, and drained in the end; the id of a subscription is that of its topic."""
     chosen = replace(RULES, **rules)
-    target = Target(queue, Folder(folder / "files"), lambda: datetime.now(UTC), chosen.events_per_message)
+    kept = files or Folder(folder / "files")
+    target = Target(queue, kept, lambda: datetime.now(UTC), chosen.events_per_message)
     topics = {name: name for name in subscriptions or inbox.waiting}
     said = told if told is not None else []
-    bridge = Bridge(inbox, target, topics, chosen, lambda what, **facts: said.append((what, facts)))
+    bridge = Bridge(inbox, target, topics, chosen, lambda what, **facts: said.append((what, facts)), look=look)
     stopping = asyncio.Event()
     running = asyncio.create_task(bridge.run(stopping))
     try:

@@ -1,16 +1,8 @@
 """`leanops bridge` as a process: it drains on SIGTERM, loses nothing on SIGKILL, and says what is wrong in one line."""
 
-import os
-import re
 import signal
-import subprocess
-import sys
-import time
-import urllib.error
-import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 from leanops.domain.envelope import Envelope, envelopes_in
@@ -19,55 +11,8 @@ from leanops.ports.state import WORKERS
 from leanops.runtimes.embedded import Embedded
 from leanops.usecases.topics import add_topic
 from tests.cloud import Cloud
-from tests.emulator import PROJECT
 from tests.engines import free_port
-
-LEANOPS = "import sys; from leanops.entrypoints.cli.app import main; main(sys.argv[1:])"
-
-
-@dataclass(frozen=True)
-class Running:
-    """A bridge in a process of its own."""
-
-    process: "subprocess.Popen[bytes]"
-    port: int
-    log: Path
-
-    def get(self, path: str) -> str:
-        """What an endpoint answers; nothing while there is none."""
-        try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=5) as answer:
-                return str(answer.read().decode())
-        except urllib.error.HTTPError as refused:
-            refused.close()
-        except OSError:
-            assert self.process.poll() is None, self.log.read_text()
-        return ""
-
-    def count(self, name: str) -> int:
-        """A counter of the metrics page."""
-        found = re.search(rf"^leanops_bridge_{name}_total (\S+)$", self.get("/metrics"), flags=re.MULTILINE)
-        return int(float(found[1])) if found else 0
-
-    def end(self, number: int) -> int:
-        """Send a signal and wait; the exit code."""
-        self.process.send_signal(number)
-        return self.process.wait(60)
-
-
-@contextmanager
-def bridge(cloud: Cloud, home: Path, *words: str) -> Iterator[Running]:
-    """A bridge of a home."""
-    port, log = free_port(), home / f"bridge-{time.monotonic_ns()}.log"
-    environment = {"LEANOPS_HOME": str(home), "PUBSUB_EMULATOR_HOST": cloud.address, "LEANOPS_BRIDGE_LEASE_S": "10"}
-    command = [sys.executable, "-c", LEANOPS, "bridge", "--project", PROJECT, "--port", str(port), *words]
-    with log.open("wb") as output:
-        process = subprocess.Popen(command, stdout=output, stderr=output, env=os.environ | environment)
-    try:
-        yield Running(process, port, log)
-    finally:
-        process.kill()
-        process.wait()
+from tests.processes import bridge, until
 
 
 @contextmanager
@@ -94,13 +39,6 @@ def consumed(home: Path, topic: str) -> set[str]:
             found |= {one.message_id for one in envelopes if isinstance(one, Envelope)}
             runtime.queue.delete(name, [message.receipt for message in received])
     return found
-
-
-def until(condition: Callable[[], object], seconds: float = 60) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.02)
 
 
 def test_sigterm_drains_and_ends_well(cloud: Cloud, home: Path) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from leanops.domain.errors import QueueUnavailableError, UsageError
+from leanops.domain.errors import QueueUnavailableError, StateUnavailableError, UsageError
 from leanops.entrypoints.bridge.health import Health
 from leanops.ports.queue import Outgoing
 from leanops.usecases import bridge as bridge_module
@@ -71,6 +71,76 @@ def test_a_quiet_subscription_counts_as_open_after_a_moment(
         async with bridging(Inbox("orders"), queue, tmp_path) as bridge:
             assert bridge.problem == "no subscription is open yet"
             await until(lambda: bridge.problem is None)
+
+    run(work)
+
+
+def test_topics_that_come_and_go_are_read_and_left_without_a_restart(queue: Gate, tmp_path: Path) -> None:
+    async def work() -> None:
+        inbox, told = Inbox("orders", "payments", "customers"), []
+        wanted = {"orders": "orders", "payments": "payments"}
+        inbox.publish("orders", message(1))
+        async with bridging(
+            inbox, queue, tmp_path, "orders", "payments", told=told, look=lambda: dict(wanted), look_s=0.01
+        ) as bridge:
+            await until(lambda: inbox.acked == ["m1"])
+            wanted["customers"] = "customers"
+            inbox.publish("customers", message(2))
+            await until(lambda: inbox.acked == ["m1", "m2"])
+            del wanted["orders"]
+            await until(lambda: [stream.topic for stream in bridge.streams] == ["payments", "customers"])
+            await until(lambda: ("topic is read no longer", {"topic": "orders", "subscription": "orders"}) in told)
+            inbox.publish("orders", message(3))
+            inbox.publish("payments", message(4))
+            await until(lambda: inbox.acked == ["m1", "m2", "m4"])
+            wanted["orders"] = "orders"
+            await until(lambda: inbox.acked == ["m1", "m2", "m4", "m3"])
+            assert {name: inbox.asked[name] for name in ("payments", "customers")} == {"payments": 1, "customers": 1}
+
+    run(work)
+
+
+def test_what_is_in_hand_of_a_topic_that_goes_is_still_sent(queue: Gate, tmp_path: Path) -> None:
+    async def work() -> None:
+        may_go, inbox = threading.Event(), Inbox("orders", "payments")
+        queue.judge = lambda messages: [] if may_go.wait(20) else away(messages)
+        inbox.publish("orders", message(1))
+        wanted = {"orders": "orders", "payments": "payments"}
+        async with bridging(inbox, queue, tmp_path, look=lambda: dict(wanted), look_s=0.01) as bridge:
+            await until(lambda: bridge.counts.received == 1)
+            del wanted["orders"]
+            await until(lambda: len(bridge.streams) == 1)
+            may_go.set()
+            await until(lambda: inbox.acked == ["m1"])
+
+    run(work)
+
+
+def test_while_topics_cannot_be_listed_those_known_are_read(queue: Gate, tmp_path: Path) -> None:
+    def look() -> dict[str, str]:
+        raise StateUnavailableError("the state store does not answer")
+
+    async def work() -> None:
+        inbox, told = Inbox("orders"), []
+        async with bridging(inbox, queue, tmp_path, look=look, look_s=0.01, told=told):
+            await until(lambda: len(told) > 2)
+            inbox.publish("orders", message(1))
+            await until(lambda: inbox.acked == ["m1"])
+        assert told[0] == ("topics cannot be listed", {"reason": "the state store does not answer"})
+        assert inbox.asked["orders"] == 1
+
+    run(work)
+
+
+def test_an_unforeseen_failure_of_a_stream_ends_the_bridge(
+    queue: Gate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def work() -> None:
+        inbox = Inbox("orders")
+        monkeypatch.setattr(inbox, "pull", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            async with bridging(inbox, queue, tmp_path) as bridge:
+                await until(lambda: bridge.is_draining)
 
     run(work)
 

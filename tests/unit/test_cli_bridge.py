@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from leanops.domain.errors import UsageError
-from leanops.runtimes.bridge import subscriptions_of
+from leanops.runtimes.bridge import at_home, subscriptions_of
 from leanops.runtimes.embedded import Embedded
 from tests.unit.conftest import Leanops
 
@@ -56,7 +56,7 @@ def test_the_subscriptions_of_all_topics_are_named_by_a_setting(
     monkeypatch.setenv("LEANOPS_BRIDGE_SUBSCRIPTION", "lean.{topic}-sub")
     runtime = Embedded(home)
 
-    found = subscriptions_of(runtime, "p", [])
+    found = subscriptions_of(at_home(runtime), "p", [])
 
     runtime.close()
     assert found == {
@@ -69,7 +69,7 @@ def test_named_subscriptions_carry_their_topics(leanops: Leanops, home: Path) ->
     leanops("topics", "add", "orders", "payments")
     runtime = Embedded(home)
 
-    found = subscriptions_of(runtime, "p", ["orders", "from-shop=payments"])
+    found = subscriptions_of(at_home(runtime), "p", ["orders", "from-shop=payments"])
 
     runtime.close()
     assert found == {"projects/p/subscriptions/orders": "orders", "projects/p/subscriptions/from-shop": "payments"}

@@ -20,12 +20,13 @@ LeanOpsError
     │   ├── InvalidTopicError     a topic name that gives no table
     │   ├── UnknownTopicError     a topic that was never added
     │   └── InvalidSchemaError    a schema file with problems
+    ├── PartlySentError           some messages the queue will not take; the others it has
     ├── UnbalancedBatchError      counts that do not add up; nothing was committed
     ├── SpikeError                more bad rows than the schema's policy lets pass
     └── SourceRewrittenError      RAW was changed by something other than an append
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 
 class LeanOpsError(Exception):
@@ -136,6 +137,19 @@ class InvalidSchemaError(UsageError):
     def __init__(self, source: str, problems: Sequence[str]) -> None:
         super().__init__(f"{source}: {'; '.join(problems)}")
         self.source, self.problems = source, tuple(problems)
+
+
+class PartlySentError(PermanentError):
+    """Of messages sent at once, some will not be taken; all that are not named here were."""
+
+    def __init__(self, refused: Mapping[int, str], queues: Collection[str] = (), again: Sequence[int] = ()) -> None:
+        super().__init__(next(iter(refused.values())))
+        self.refused = refused
+        """Positions, and why."""
+        self.queues = queues
+        """Those of the refused messages' queues that take none at all."""
+        self.again = again
+        """Positions that may be sent again."""
 
 
 class UnbalancedBatchError(PermanentError):

@@ -60,7 +60,10 @@ class Queue(Protocol):
         """Make the queue and its dead-letter queue; one that is there stays as it is."""
 
     def send(self, messages: Sequence[Outgoing]) -> list[int]:
-        """Send them, of one sender in order; the positions of those that were not taken and may be sent again."""
+        """Send them, of one sender in order; the positions of those that were not taken and may be sent again.
+
+        Where some will never be taken it raises PermanentError and has sent none, or PartlySentError, which names them.
+        """
 
     def receive(self, queue: str, at_most: int, visibility_s: float) -> list[Received]:
         """Messages nobody else has in hand; they are hidden from others for this long."""

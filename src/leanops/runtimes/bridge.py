@@ -1,19 +1,55 @@
-"""The bridge of the embedded runtime: Pub/Sub into the queue of a home."""
+"""The bridge: Pub/Sub into the queue of a home, or into SQS where it runs without one."""
 
+import os
+import socket
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from leanops.domain.errors import PermanentError, UsageError
+from leanops.domain.errors import PermanentError, UnknownTopicError
 from leanops.domain.topics import check_topic
+from leanops.ports.clock import Clock
+from leanops.ports.files import Files
+from leanops.ports.queue import Queue
 from leanops.ports.source import Source
-from leanops.runtimes.embedded import Embedded
-from leanops.usecases.bridge import Bridge
+from leanops.ports.state import StateStore
+from leanops.settings import Settings
+from leanops.usecases.bridge import Bridge, Look
 from leanops.usecases.bridge_hand import BridgeRules, Tell
 from leanops.usecases.bridge_send import Target
-from leanops.usecases.topics import find_topic, list_topics
+from leanops.usecases.registered import topic_names
 
 if TYPE_CHECKING:
     from leanops.adapters.gcp.subscriber import PubSub
+    from leanops.runtimes.embedded import Embedded
+
+
+@dataclass(frozen=True)
+class FarSide:
+    """What a bridge leads to: queues, a place for claim checks, and the state store that knows the topics."""
+
+    queue: Queue
+    files: Files
+    state: StateStore
+    clock: Clock
+    settings: Settings
+    owner: str
+
+
+def at_home(runtime: "Embedded") -> FarSide:
+    """The queues of a home."""
+    platform = runtime.platform
+    return FarSide(runtime.queue, runtime.files, platform.state, platform.clock, runtime.settings, platform.owner)
+
+
+def on_aws(settings: Settings) -> FarSide:
+    """SQS, S3 and DynamoDB; the queues and tables are there already, this makes none."""
+    try:
+        from leanops.runtimes.aws import Aws
+    except ModuleNotFoundError as missing:
+        raise PermanentError("a bridge to AWS needs boto3; install it with: pip install 'leanops[aws]'") from missing
+    aws = Aws(settings)
+    return FarSide(aws.queue, aws.files, aws.state, aws.clock, settings, f"{socket.gethostname()}/{os.getpid()}")
 
 
 def pubsub() -> "PubSub":
@@ -27,24 +63,26 @@ def pubsub() -> "PubSub":
     return PubSub.from_environment()
 
 
-def subscriptions_of(runtime: Embedded, project: str, named: Sequence[str]) -> dict[str, str]:
+def subscriptions_of(side: FarSide, project: str, named: Sequence[str]) -> dict[str, str]:
     """The topic of every subscription by its full name: of those named `ID` or `ID=TOPIC`, else of all topics."""
+    known = topic_names(side.state)
     if named:
         pairs = [(one.partition("=")[0], one.partition("=")[2] or one) for one in named]
     else:
-        pattern = runtime.settings.bridge_subscription
-        pairs = [(pattern.replace("{topic}", topic.name), topic.name) for topic in list_topics(runtime.platform)]
-    if not pairs:
-        raise UsageError("no subscriptions: add a topic with leanops topics add TOPIC, or name some by --subscription")
+        pattern = side.settings.bridge_subscription
+        pairs = [(pattern.replace("{topic}", topic), topic) for topic in known]
     for subscription, topic in pairs:
         check_topic(subscription)
-        find_topic(runtime.platform, topic)
+        if topic not in known:
+            raise UnknownTopicError(topic)
     return {f"projects/{project}/subscriptions/{subscription}": topic for subscription, topic in pairs}
 
 
-def bridge_of(runtime: Embedded, source: Source, subscriptions: dict[str, str], tell: Tell) -> Bridge:
-    """A bridge of this home, not yet running; it has to be made where its event loop runs."""
-    settings, platform = runtime.settings, runtime.platform
+def bridge_of(
+    side: FarSide, source: Source, subscriptions: dict[str, str], tell: Tell, look: Look | None = None
+) -> Bridge:
+    """A bridge to this side, not yet running; it has to be made where its event loop runs."""
+    settings = side.settings
     rules = BridgeRules(
         messages=settings.bridge_messages,
         bytes=settings.bridge_mb * 1_000_000,
@@ -52,5 +90,5 @@ def bridge_of(runtime: Embedded, source: Source, subscriptions: dict[str, str], 
         hold_s=settings.bridge_hold_s,
         drain_s=settings.bridge_drain_s,
     )
-    target = Target(runtime.queue, runtime.files, platform.clock, settings.events_per_message)
-    return Bridge(source, target, subscriptions, rules, tell)
+    target = Target(side.queue, side.files, side.clock, settings.events_per_message)
+    return Bridge(source, target, subscriptions, rules, tell, look=look)

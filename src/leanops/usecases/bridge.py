@@ -3,11 +3,11 @@
 import asyncio
 import random
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import Any
+from typing import Any, TypeAlias
 
-from leanops.domain.errors import SourceUnavailableError
+from leanops.domain.errors import LeanOpsError, SourceUnavailableError
 from leanops.ports.source import PullLimits, Source
 from leanops.usecases.bridge_hand import BridgeRules, Counts, Hand, Now, Stream, Tell
 from leanops.usecases.bridge_receipts import Receipts, keep_leased
@@ -17,6 +17,9 @@ STEADY_S = 2.0
 """A stream that lives this long is open, whether or not it has brought a message."""
 GOODBYE_S = 3.0
 LAST_RECEIPTS_S = 5.0
+Look: TypeAlias = Callable[[], Mapping[str, str]]
+"""The topic of every subscription to be read, as it is now; it may block."""
+Readers: TypeAlias = "dict[Stream, asyncio.Task[None]]"
 
 
 class Bridge:
@@ -30,12 +33,13 @@ class Bridge:
         rules: BridgeRules,
         tell: Tell,
         now: Now = time.monotonic,
+        look: Look | None = None,
     ) -> None:
         self.rules, self.counts = rules, Counts()
         self.streams = [Stream(subscription, topic) for subscription, topic in subscriptions.items()]
         self.hand = Hand(rules, now)
         self.is_draining = False
-        self._source, self._tell, self._now = source, tell, now
+        self._source, self._tell, self._now, self._look = source, tell, now, look
         self._receipts = Receipts(source, self.counts, rules.lease_s, now)
         self._sender = Sender(target, self.hand, self._receipts, self.counts, tell)
         self._limits = PullLimits(
@@ -51,9 +55,10 @@ class Bridge:
             return "the bridge is stopping"
         if self._sender.problem:
             return self._sender.problem
-        if not self.streams or any(stream.is_open for stream in self.streams):
+        if not self.streams or any(stream.flows for stream in self.streams):
             return None
-        return next((stream.problem for stream in self.streams if stream.problem), "no subscription is open yet")
+        problems = (stream.problem or stream.refusal for stream in self.streams)
+        return next((problem for problem in problems if problem), "no subscription is open yet")
 
     @property
     def waiting(self) -> int:
@@ -62,17 +67,17 @@ class Bridge:
 
     async def run(self, stopping: asyncio.Event) -> None:
         """Read until told to stop, then drain; an unforeseen failure of any part ends all of them and is raised."""
-        readers = {stream: asyncio.create_task(self._follow(stream, stopping)) for stream in self.streams}
+        reading = asyncio.create_task(self._read_all(stopping))
         sending = asyncio.create_task(self._sender.run())
         telling = asyncio.create_task(self._receipts.run())
         leasing = asyncio.create_task(keep_leased(self._source, self.hand, self.counts))
         told = asyncio.create_task(stopping.wait())
-        parts = [*readers.values(), sending, telling, leasing]
+        parts = [reading, sending, telling, leasing]
         try:
             ended, _ = await asyncio.wait([told, *parts], return_when=asyncio.FIRST_COMPLETED)
             stopping.set()
             self.is_draining = True
-            await _end_reading(readers)
+            await asyncio.wait([reading])
             await self._drain(sending)
         finally:
             await _cancel(told, *parts)
@@ -95,34 +100,84 @@ class Bridge:
                 await self._receipts.settle()
         self._tell("drained", in_hand=in_hand, sent=in_hand - len(left), given_back=len(left))
 
-    async def _follow(self, stream: Stream, stopping: asyncio.Event) -> None:
+    async def _read_all(self, stopping: asyncio.Event) -> None:
+        """Read every subscription, those that come later too, until told to stop."""
+        readers: Readers = {}
+        told = asyncio.create_task(stopping.wait())
+        looking = asyncio.create_task(self._look_later())
+        try:
+            while not stopping.is_set():
+                readers |= {
+                    stream: asyncio.create_task(self._follow(stream))
+                    for stream in self.streams
+                    if stream not in readers
+                }
+                done, _ = await asyncio.wait([told, looking, *readers.values()], return_when=asyncio.FIRST_COMPLETED)
+                if looking in done:
+                    gone = self._adopt(looking.result())
+                    await _end_reading({stream: readers.pop(stream) for stream in gone})
+                    looking = asyncio.create_task(self._look_later())
+                for task in readers.values():
+                    if task.done():
+                        task.result()
+        finally:
+            await _cancel(told, looking)
+            await _end_reading(readers)
+
+    async def _look_later(self) -> Mapping[str, str]:
+        """The subscriptions as they are after a while; those of now, while nobody can tell."""
+        now = {stream.subscription: stream.topic for stream in self.streams}
+        await asyncio.sleep(self.rules.look_s)
+        try:
+            return await asyncio.to_thread(self._look) if self._look else now
+        except LeanOpsError as away:
+            self._tell("topics cannot be listed", reason=str(away))
+            return now
+
+    def _adopt(self, wanted: Mapping[str, str]) -> list[Stream]:
+        """Have a stream for each of these and for no other; those that are to end."""
+        kept = [stream for stream in self.streams if wanted.get(stream.subscription) == stream.topic]
+        gone = [stream for stream in self.streams if stream not in kept]
+        known = {stream.subscription for stream in kept}
+        new = [Stream(subscription, topic) for subscription, topic in wanted.items() if subscription not in known]
+        self.streams = [*kept, *new]
+        for said, streams in (("topic is read from now on", new), ("topic is read no longer", gone)):
+            for stream in streams:
+                self._tell(said, topic=stream.topic, subscription=stream.subscription)
+        return gone
+
+    async def _follow(self, stream: Stream) -> None:
         """Read one subscription until told to stop; a stream that ends is opened again, one that fails more slowly."""
         failures = 0
-        while not stopping.is_set():
+        while not stream.stopping.is_set():
             began, before, reason = self._now(), stream.received, None
             steady = asyncio.get_running_loop().call_later(STEADY_S, self._note, stream, None)
             try:
-                await self._read(stream, stopping)
+                await self._read(stream)
             except SourceUnavailableError as away:
                 reason = str(away)
             finally:
                 steady.cancel()
                 stream.is_asked = False
-            if stopping.is_set():
+            if stream.stopping.is_set():
                 return
             flowed = stream.received > before or self._now() - began >= STEADY_S
             failures = 0 if flowed else failures + 1
             if failures:
                 self._note(stream, reason)
             self.counts.reconnects += 1
-            longest = min(self.rules.longest_pause_s, self.rules.reconnect_s * 2 ** min(failures, 20))
+            longest = self.rules.pause_s(failures)
             await asyncio.sleep(random.uniform(longest / 2, longest))
 
-    async def _read(self, stream: Stream, stopping: asyncio.Event) -> None:
+    async def _read(self, stream: Stream) -> None:
         await self.hand.room()
         stream.is_asked = True
-        async for batch in self._source.pull(stream.subscription, self._limits, stopping):
+        async for batch in self._source.pull(stream.subscription, self._limits, stream.stopping):
             self._note(stream, None)
+            if stream.refusals:
+                # Its queue took nothing: asked now and then, this topic alone waits.
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(stream.stopping.wait(), self.rules.pause_s(stream.refusals))
             stream.received += len(batch)
             self.counts.received += len(batch)
             self.counts.received_bytes += sum(len(pulled.data) for pulled in batch)
@@ -138,8 +193,10 @@ class Bridge:
         stream.is_open, stream.problem = problem is None, problem
 
 
-async def _end_reading(readers: "Mapping[Stream, asyncio.Task[None]]") -> None:
+async def _end_reading(readers: Readers) -> None:
     """Let streams end in good order, within a moment; one that is only waited for is given up at once."""
+    for stream in readers:
+        stream.stopping.set()
     reading = [task for stream, task in readers.items() if stream.is_asked and not task.done()]
     await _cancel(*(task for stream, task in readers.items() if not stream.is_asked))
     if reading:

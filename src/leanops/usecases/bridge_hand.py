@@ -33,6 +33,12 @@ class BridgeRules:
     """How long a send waits for company."""
     longest_pause_s: float = 15
     reconnect_s: float = 0.25
+    look_s: float = 60
+    """How often it looks for topics that came or went."""
+
+    def pause_s(self, failures: int) -> float:
+        """How long to wait after so many failures in a row, at most; the lease of a message in hand outlasts it."""
+        return min(self.longest_pause_s, self.lease_s / 2, self.reconnect_s * 2.0 ** min(failures, 20))
 
 
 @dataclass
@@ -62,6 +68,16 @@ class Stream:
     problem: str | None = None
     received: int = 0
     forwarded: int = 0
+    stopping: asyncio.Event = field(default_factory=asyncio.Event)
+    refusal: str | None = None
+    """Why its queue takes none of its messages."""
+    refusals: int = 0
+    """How many sends in a row the queue refused."""
+
+    @property
+    def flows(self) -> bool:
+        """Whether its messages can be read and sent."""
+        return self.is_open and self.refusal is None
 
 
 @dataclass(eq=False, slots=True)

@@ -8,11 +8,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from leanops.domain.envelope import Envelope
-from leanops.domain.errors import PermanentError, RetryableError
+from leanops.domain.errors import PartlySentError, PermanentError, RetryableError
 from leanops.ports.clock import Clock
 from leanops.ports.files import Files
 from leanops.ports.queue import Outgoing, Queue
-from leanops.usecases.bridge_hand import Counts, Hand, Held, Key, Tell
+from leanops.usecases.bridge_hand import Counts, Hand, Held, Key, Stream, Tell
 from leanops.usecases.bridge_receipts import Receipts
 from leanops.usecases.bridge_turns import Turns
 from leanops.usecases.send import messages
@@ -47,6 +47,8 @@ class Sent:
     again: set[Held] = field(default_factory=set)
     refused: dict[Held, str] = field(default_factory=dict)
     """Those the queue will never take, and why."""
+    closed: dict[Stream, str] = field(default_factory=dict)
+    """Streams whose queue takes nothing, and why: it is missing, say."""
     reason: str | None = None
     """Why some have to be sent again."""
 
@@ -84,10 +86,18 @@ class Target:
             start += len(carried)
 
     def _send(self, parts: Sequence[tuple[Outgoing, Sequence[Held]]], sent: Sent) -> None:
+        left: Sequence[int]
         try:
             left = self.queue.send([message for message, _ in parts])
         except RetryableError as away:
-            left, sent.reason = list(range(len(parts))), str(away)
+            left, sent.reason = range(len(parts)), str(away)
+        except PartlySentError as partly:
+            left = partly.again
+            for position, reason in partly.refused.items():
+                message, members = parts[position]
+                sent.refused.update(dict.fromkeys(members, reason))
+                if message.queue in partly.queues:
+                    sent.closed[members[0].stream] = reason
         except PermanentError as refused:
             if len(parts) > 1:
                 for part in parts:
@@ -208,6 +218,9 @@ class Sender:
         self._counts.forwarded += len(done)
         for held in done:
             held.stream.forwarded += 1
+            if held.stream.refusal:
+                self._tell("the queue of a topic takes messages again", topic=held.stream.topic)
+                held.stream.refusal, held.stream.refusals = None, 0
 
     def _give_back(self, back: Sequence[Held]) -> None:
         self._hand.let_go(back)
@@ -220,10 +233,14 @@ class Sender:
         return self._hand.now() - held.since > self._rules.hold_s
 
     def _note(self, sent: Sent) -> None:
+        for stream, reason in sent.closed.items():
+            if not stream.refusal:
+                self._tell("the queue of a topic takes nothing", topic=stream.topic, reason=reason)
+            stream.refusal, stream.refusals = reason, stream.refusals + 1
         for held, reason in sent.refused.items():
-            self._tell(
-                "message refused", subscription=held.stream.subscription, id=held.pulled.message_id, reason=reason
-            )
+            name = held.stream.subscription
+            if held.stream not in sent.closed:
+                self._tell("message refused", subscription=name, id=held.pulled.message_id, reason=reason)
         if bool(sent.reason) != bool(self.problem):
             said = "messages wait for the queue" if sent.reason else "the queue takes messages again"
             self._tell(said, reason=sent.reason, messages=len(self._hand.held))

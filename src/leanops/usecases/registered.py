@@ -11,6 +11,11 @@ FRESH_MS = 60_000
 UNKNOWN_MS = 5_000
 
 
+def topic_names(state: StateStore) -> list[str]:
+    """Every registered topic, by name."""
+    return sorted(str(stored.row["topic_name"]) for stored in state.rows(SCHEMA_REGISTRY))
+
+
 @dataclass
 class Registered:
     """A container of topic names; while the state store is away, what was known stays true."""
@@ -33,7 +38,7 @@ class Registered:
         if self._names is not None and 0 <= now - self._read_at < FRESH_MS:
             return self._names
         try:
-            self._names = {str(stored.row["topic_name"]) for stored in self.state.rows(SCHEMA_REGISTRY)}
+            self._names = set(topic_names(self.state))
         except RetryableError:
             if self._names is None:
                 raise

@@ -12,7 +12,7 @@ from typing import Any, Self
 from botocore.exceptions import ClientError
 
 from leanops.adapters.aws.answers import answering, code_of, connect
-from leanops.domain.errors import PermanentError, QueueUnavailableError
+from leanops.domain.errors import PartlySentError, PermanentError, QueueUnavailableError
 from leanops.ports.queue import MAX_RECEIVES, RETENTION_MS, Depth, Outgoing, Receipt, Received, dead_letters
 
 MAX_BYTES = 262_144
@@ -53,18 +53,27 @@ class SqsQueue:
         self._make(queue, {**retention, "MaximumMessageSize": str(self.max_bytes), "RedrivePolicy": policy})
 
     def send(self, messages: Sequence[Outgoing]) -> list[int]:
-        """In batches, several at once; the positions of those that were not taken and may be sent again."""
+        """In batches, several at once; a queue that is missing fails its own messages alone, by PartlySentError."""
         batches = list(self._batches(messages))
         answers = list(self._pool.map(lambda batch: self._send(*batch), batches))
         outages = [answer for answer in answers if isinstance(answer, QueueUnavailableError)]
         if outages and len(outages) == len(answers):
             raise outages[0]
-        failed: list[int] = []
-        for (_, entries), answer in zip(batches, answers, strict=True):
+        again: list[int] = []
+        refused: dict[int, str] = {}
+        closed: set[str] = set()
+        for (queue, entries), answer in zip(batches, answers, strict=True):
             if isinstance(answer, PermanentError):
-                raise answer
-            failed += entries if isinstance(answer, QueueUnavailableError) else answer
-        return sorted(failed)
+                refused |= dict.fromkeys(entries, str(answer))
+                closed.add(queue)
+            elif isinstance(answer, QueueUnavailableError):
+                again += entries
+            else:
+                again += [position for position in answer if answer[position] is None]
+                refused |= {position: reason for position, reason in answer.items() if reason}
+        if refused:
+            raise PartlySentError(refused, closed, sorted(again))
+        return sorted(again)
 
     def receive(self, queue: str, at_most: int, visibility_s: float) -> list[Received]:
         """Messages nobody else has in hand, ten a call for as long as there are as many."""
@@ -164,8 +173,10 @@ class SqsQueue:
             raise PermanentError(f"a message is larger than the {self.max_bytes} bytes a queue takes; claim-check it")
         return text, length
 
-    def _send(self, queue: str, entries: dict[int, str]) -> list[int] | PermanentError | QueueUnavailableError:
-        """The positions to send again; failures are answers here, so that no batch hides what became of another."""
+    def _send(
+        self, queue: str, entries: dict[int, str]
+    ) -> dict[int, str | None] | PermanentError | QueueUnavailableError:
+        """The positions not taken, with a reason where they never will be; no failure hides what became of another."""
         said = [{"Id": str(position), "MessageBody": text} for position, text in entries.items()]
         try:
             url = self._url(queue)
@@ -173,12 +184,13 @@ class SqsQueue:
                 answer = self._client.send_message_batch(QueueUrl=url, Entries=said)
         except (PermanentError, QueueUnavailableError) as failure:
             return failure
-        refused = answer.get("Failed", [])
-        faults = {entry["Code"] for entry in refused if entry["SenderFault"]}
-        if faults:
-            name = self._prefix + queue
-            return PermanentError(f"SQS refuses a message for {name} ({min(faults)}); see what sends such messages")
-        return [int(entry["Id"]) for entry in refused]
+        about = f"SQS refuses a message for {self._prefix}{queue}"
+        return {
+            int(entry["Id"]): f"{about} ({entry['Code']}); see what sends such messages"
+            if entry["SenderFault"]
+            else None
+            for entry in answer.get("Failed", [])
+        }
 
     def _receive(self, queue: str, count: int, visibility_s: float, wait_s: int) -> list[Received]:
         url = self._url(queue)

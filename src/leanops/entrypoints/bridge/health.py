@@ -43,10 +43,10 @@ class BridgeMetrics(Collector):
         yield GaugeMetricFamily("leanops_bridge_in_hand_bytes", "Bytes in hand.", hand.bytes)
         yield GaugeMetricFamily("leanops_bridge_oldest_seconds", "Age of the oldest message in hand.", hand.oldest_s)
         yield GaugeMetricFamily("leanops_bridge_ready", "1 where it does its work.", self._bridge.problem is None)
-        opened = GaugeMetricFamily("leanops_bridge_open", "1 where a subscription is read.", labels=["topic"])
+        opened = GaugeMetricFamily("leanops_bridge_open", "1 where a subscription flows.", labels=["topic"])
         events = CounterMetricFamily("leanops_bridge_events", "Messages the queue has taken.", labels=["topic"])
         for stream in streams:
-            opened.add_metric([stream.topic], stream.is_open)
+            opened.add_metric([stream.topic], stream.flows)
             events.add_metric([stream.topic], stream.forwarded)
         yield from (opened, events)
 

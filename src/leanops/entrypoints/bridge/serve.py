@@ -6,25 +6,23 @@ import signal
 import sys
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from contextlib import suppress
 
 import structlog
 
+from leanops.domain.errors import LeanOpsError
 from leanops.entrypoints.bridge.health import Health
-from leanops.runtimes.bridge import bridge_of, pubsub
-from leanops.usecases.bridge import Bridge
+from leanops.runtimes.bridge import FarSide, bridge_of, pubsub
+from leanops.usecases.bridge import Bridge, Look
 from leanops.usecases.bridge_hand import Tell
 from leanops.usecases.workers import BEAT_S, BRIDGE, Part, Worker
-
-if TYPE_CHECKING:
-    from leanops.runtimes.embedded import Embedded
 
 SAME_SIGNAL_S = 1.0
 
 
-def serve(runtime: "Embedded", subscriptions: dict[str, str], host: str, port: int) -> None:
+def serve(side: FarSide, subscriptions: dict[str, str], host: str, port: int, look: Look | None = None) -> None:
     """Run a bridge until SIGTERM or SIGINT."""
-    asyncio.run(_serve(runtime, subscriptions, host, port))
+    asyncio.run(_serve(side, subscriptions, host, port, look))
 
 
 def teller() -> Tell:
@@ -39,15 +37,14 @@ def teller() -> Tell:
     return lambda event, **facts: logger.info(event, **{name: one for name, one in facts.items() if one is not None})
 
 
-async def _serve(runtime: "Embedded", subscriptions: dict[str, str], host: str, port: int) -> None:
+async def _serve(side: FarSide, subscriptions: dict[str, str], host: str, port: int, look: Look | None) -> None:
     tell, source = teller(), pubsub()
-    bridge = bridge_of(runtime, source, subscriptions, tell)
+    bridge = bridge_of(side, source, subscriptions, tell, look)
     server = await Health(bridge).listen(host, port)
     stopping = asyncio.Event()
     _stop_on_signals(stopping, tell)
-    platform = runtime.platform
-    worker = Worker(Part(BRIDGE, lambda: 0, BEAT_S), platform.state, platform.clock, platform.owner, threading.Event())
-    beating = asyncio.create_task(_beat(worker, bridge))
+    worker = Worker(Part(BRIDGE, lambda: 0, BEAT_S), side.state, side.clock, side.owner, threading.Event())
+    beating = asyncio.create_task(_beat(worker, bridge, tell))
     listening = server.sockets[0].getsockname()
     tell("bridge runs", subscriptions=len(subscriptions), listen=f"{listening[0]}:{listening[1]}")
     try:
@@ -56,14 +53,22 @@ async def _serve(runtime: "Embedded", subscriptions: dict[str, str], host: str, 
         beating.cancel()
         server.close()
         await source.close()
-        await asyncio.to_thread(worker.forget)
+        with suppress(LeanOpsError):
+            await asyncio.to_thread(worker.forget)
 
 
-async def _beat(worker: Worker, bridge: Bridge) -> None:
-    """Show up in `leanops status`."""
+async def _beat(worker: Worker, bridge: Bridge, tell: Tell) -> None:
+    """Show up in `leanops status`; a state store that does not let it is told of once, and events go on."""
+    silent = None
     while True:
         worker.done, worker.failed, worker.error = bridge.counts.forwarded, bridge.counts.returned, bridge.problem
-        await asyncio.to_thread(worker.beat)
+        try:
+            await asyncio.to_thread(worker.beat)
+            silent = None
+        except LeanOpsError as refused:
+            if silent is None:
+                tell("the bridge cannot show that it runs", reason=str(refused))
+            silent = refused
         await asyncio.sleep(BEAT_S)
 
 

@@ -1,13 +1,18 @@
-"""Pub/Sub into the queues of this home, for as long as it runs."""
+"""Pub/Sub into the queues of this home, or of AWS, for as long as it runs."""
 
 import socket
-from typing import Annotated
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from leanops.domain.errors import UsageError
 from leanops.domain.shards import Shard, parse_shard
 from leanops.entrypoints.cli.homes import opened
+
+if TYPE_CHECKING:
+    from leanops.runtimes.bridge import FarSide
 
 Project = Annotated[
     str | None,
@@ -18,7 +23,8 @@ Subscriptions = Annotated[
     typer.Option(
         "--subscription",
         metavar="ID[=TOPIC]",
-        help="Id of a subscription, and its topic where they differ; repeatable. Those of all topics if left out.",
+        help="Id of a subscription, and its topic where they differ; repeatable. If left out: those of all topics, "
+        "looked for every minute.",
     ),
 ]
 ShardOf = Annotated[
@@ -40,15 +46,36 @@ def bridge(
     host: Host = "127.0.0.1",
     port: Port = 8080,
 ) -> None:
-    """Bring the messages of Pub/Sub subscriptions into the queues, and acknowledge what is safe there."""
+    """Bring the messages of Pub/Sub subscriptions into the queues, and acknowledge what is safe there.
+
+    The queues are those of this home; where LEANOPS_AWS_BUCKET is set, they are in SQS and no home is needed.
+    """
     part = parse_shard(shard, socket.gethostname()) if shard else Shard()
     if not project:
         raise UsageError("no Google project; say --project PROJECT, or set GOOGLE_CLOUD_PROJECT")
-    with opened() as runtime:
-        from leanops.runtimes.bridge import subscriptions_of
-
-        found = subscriptions_of(runtime, project, subscriptions or [])
-        mine = {name: found[name] for name in part.of(found)}
+    with _far_side() as side:
         from leanops.entrypoints.bridge.serve import serve
+        from leanops.runtimes.bridge import subscriptions_of
+        from leanops.usecases.registered import topic_names
 
-        serve(runtime, mine, host, port)
+        def mine() -> dict[str, str]:
+            found = subscriptions_of(side, project, subscriptions or [])
+            return {name: found[name] for name in part.of(found)}
+
+        if not subscriptions and not side.settings.aws_bucket and not topic_names(side.state):
+            raise UsageError("no subscriptions: add a topic with leanops topics add TOPIC")
+        serve(side, mine(), host, port, look=None if subscriptions else mine)
+
+
+@contextmanager
+def _far_side() -> Iterator["FarSide"]:
+    """AWS where its bucket is named in the environment, else the home."""
+    from leanops.runtimes.bridge import at_home, on_aws
+    from leanops.settings import load_settings
+
+    settings = load_settings(None)
+    if settings.aws_bucket:
+        yield on_aws(settings)
+        return
+    with opened() as runtime:
+        yield at_home(runtime)
