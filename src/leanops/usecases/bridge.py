@@ -117,9 +117,8 @@ class Bridge:
                     gone = self._adopt(looking.result())
                     await _end_reading({stream: readers.pop(stream) for stream in gone})
                     looking = asyncio.create_task(self._look_later())
-                for task in readers.values():
-                    if task.done():
-                        task.result()
+                for ended in done.intersection(readers.values()):
+                    ended.result()
         finally:
             await _cancel(told, looking)
             await _end_reading(readers)
