@@ -124,8 +124,8 @@ def test_a_missing_queue_is_told_once_and_asked_for_again_and_stops_no_other_top
             await until(lambda: len(inbox.acked) >= 55)
         reason = f"SQS has no queue {queue._prefix}payments; apply the infrastructure, or check region and prefix"
         assert told[:2] == [
-            ("the queue of a topic takes nothing", {"topic": "payments", "reason": reason}),
-            ("the queue of a topic takes messages again", {"topic": "payments"}),
+            ("messages of a topic cannot be sent", {"topic": "payments", "reason": reason}),
+            ("messages of a topic are sent again", {"topic": "payments"}),
         ]
 
     run(work)
@@ -135,19 +135,43 @@ def test_a_missing_queue_is_told_once_and_asked_for_again_and_stops_no_other_top
     assert {one.message_id for one in queue.envelopes("payments")} == {f"m{number}" for number in range(30)}
 
 
+def test_a_missing_bucket_holds_up_only_the_topic_that_needs_it(
+    queue: Doors, tmp_path: Path, moto_endpoint: str
+) -> None:
+    queue.create("payments")
+    missing = S3Files.connect(f"missing-{secrets.token_hex(6)}", endpoint=moto_endpoint)
+
+    async def work() -> None:
+        inbox, told = Inbox("orders", "payments"), []
+        inbox.publish("orders", message(1, b"x" * 300_000))
+        async with bridging(inbox, queue, tmp_path, files=missing, told=told) as bridge:
+            await until(lambda: len(inbox.returned) >= 2)
+            inbox.publish("payments", message(2))
+            await until(lambda: inbox.acked == ["m2"])
+            assert bridge.problem is None
+        [reason] = [facts["reason"] for what, facts in told if what == "messages of a topic cannot be sent"]
+        assert reason.startswith("S3 has no bucket missing-")
+
+    run(work)
+    missing.close()
+
+
 def test_a_bridge_none_of_whose_queues_exists_is_not_ready_and_does_not_run_hot(
     queue: Doors, files: S3Files, tmp_path: Path
 ) -> None:
     async def work() -> None:
-        inbox = Inbox("payments")
+        inbox, told = Inbox("payments"), []
+        slowly = {"reconnect_s": 60.0, "longest_pause_s": 60.0}
         inbox.publish("payments", message(1))
-        async with bridging(inbox, queue, tmp_path, files=files, reconnect_s=60.0, longest_pause_s=60.0) as bridge:
+        async with bridging(inbox, queue, tmp_path, files=files, told=told, **slowly) as bridge:
             await until(lambda: bridge.problem and "has no queue" in bridge.problem)
             await until(lambda: len(inbox.delivered) == 2)
             for _ in range(100):
                 await asyncio.sleep(0)
             assert queue.sent == ["payments"]
+            inbox.redelivers = False
         # A stop wakes what waits, and nothing is kept from the next bridge.
+        assert told[-1] == ("drained", {"in_hand": 1, "sent": 0, "given_back": 1})
         assert (inbox.acked, set(inbox.returned)) == ([], {"m1"})
 
     run(work)

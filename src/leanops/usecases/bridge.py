@@ -87,7 +87,7 @@ class Bridge:
 
     async def _drain(self, sending: "asyncio.Task[None]") -> None:
         """Send what is in hand, give back what cannot be sent in time, and tell the source of both."""
-        in_hand = len(self.hand.held)
+        in_hand, before = len(self.hand.held), self.counts.returned
         self._sender.finish()
         await asyncio.wait([sending], timeout=self.rules.drain_s)
         await _cancel(sending)
@@ -98,7 +98,8 @@ class Bridge:
         with suppress(TimeoutError):
             async with asyncio.timeout(LAST_RECEIPTS_S):
                 await self._receipts.settle()
-        self._tell("drained", in_hand=in_hand, sent=in_hand - len(left), given_back=len(left))
+        given_back = self.counts.returned - before
+        self._tell("drained", in_hand=in_hand, sent=in_hand - given_back, given_back=given_back)
 
     async def _read_all(self, stopping: asyncio.Event) -> None:
         """Read every subscription, those that come later too, until told to stop."""
@@ -174,7 +175,7 @@ class Bridge:
         async for batch in self._source.pull(stream.subscription, self._limits, stream.stopping):
             self._note(stream, None)
             if stream.refusals:
-                # Its queue took nothing: asked now and then, this topic alone waits.
+                # Nothing of it could be sent: tried now and then, and this topic alone waits.
                 with suppress(TimeoutError):
                     await asyncio.wait_for(stream.stopping.wait(), self.rules.pause_s(stream.refusals))
             stream.received += len(batch)

@@ -70,9 +70,9 @@ class Stream:
     forwarded: int = 0
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
     refusal: str | None = None
-    """Why its queue takes none of its messages."""
+    """Why none of its messages can be sent."""
     refusals: int = 0
-    """How many sends in a row the queue refused."""
+    """How many sends in a row were refused."""
 
     @property
     def flows(self) -> bool:

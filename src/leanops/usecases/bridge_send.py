@@ -48,7 +48,7 @@ class Sent:
     refused: dict[Held, str] = field(default_factory=dict)
     """Those the queue will never take, and why."""
     closed: dict[Stream, str] = field(default_factory=dict)
-    """Streams whose queue takes nothing, and why: it is missing, say."""
+    """Streams whose messages cannot be sent, and why: the queue is missing, say."""
     reason: str | None = None
     """Why some have to be sent again."""
 
@@ -75,6 +75,9 @@ class Target:
                 # The file store is needed for the large ones of one topic; the others go on.
                 sent.again.update(members)
                 sent.reason = str(away)
+            except PermanentError as refused:
+                sent.refused.update(dict.fromkeys(members, str(refused)))
+                sent.closed.update({held.stream: str(refused) for held in members})
         if parts:
             self._send(parts, sent)
         return sent
@@ -219,7 +222,7 @@ class Sender:
         for held in done:
             held.stream.forwarded += 1
             if held.stream.refusal:
-                self._tell("the queue of a topic takes messages again", topic=held.stream.topic)
+                self._tell("messages of a topic are sent again", topic=held.stream.topic)
                 held.stream.refusal, held.stream.refusals = None, 0
 
     def _give_back(self, back: Sequence[Held]) -> None:
@@ -235,7 +238,7 @@ class Sender:
     def _note(self, sent: Sent) -> None:
         for stream, reason in sent.closed.items():
             if not stream.refusal:
-                self._tell("the queue of a topic takes nothing", topic=stream.topic, reason=reason)
+                self._tell("messages of a topic cannot be sent", topic=stream.topic, reason=reason)
             stream.refusal, stream.refusals = reason, stream.refusals + 1
         for held, reason in sent.refused.items():
             name = held.stream.subscription
