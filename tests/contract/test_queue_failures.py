@@ -2,6 +2,7 @@
 
 import json
 import threading
+from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -50,6 +51,7 @@ class Server:
 
     def __init__(self, fate: Callable[[str], dict[str, Any] | None]) -> None:
         self.fate, self.taken, self.calls = fate, list[str](), list[list[str]]()
+        self.of_queue: dict[str, list[str]] = defaultdict(list)
         self.lock = threading.Lock()
 
     def __call__(self, operation: str, request: dict[str, Any]) -> Answer:
@@ -61,6 +63,7 @@ class Server:
         with self.lock:
             self.calls.append(list(bodies.values()))
             self.taken += [bodies[name] for name in taken]
+            self.of_queue[request["QueueUrl"].rpartition("/")[2]] += [bodies[name] for name in taken]
         return 200, {"Successful": [{"Id": name, "MessageId": name} for name in taken], "Failed": failed}
 
 
@@ -124,19 +127,37 @@ def test_an_answer_that_is_an_error_is_of_the_right_kind(code: str, status: int,
     assert "\n" not in str(raised.value)
 
 
-def test_a_batch_that_meets_an_outage_is_to_be_sent_again_and_the_others_are_not() -> None:
+def test_what_follows_an_outage_waits_with_it_and_other_queues_do_not() -> None:
     server = Server(lambda _: None)
+    messages = [Outgoing(queue, body) for body in numbered(25) for queue in ("orders", "payments")]
 
     def answer(operation: str, request: dict[str, Any]) -> Answer:
         return (
-            refusal("ServiceUnavailable", 503) if "message 0013" in json.dumps(request) else server(operation, request)
+            refusal("ServiceUnavailable", 503)
+            if "message 0013" in json.dumps(request) and request["QueueUrl"].endswith("orders")
+            else server(operation, request)
         )
 
     with standin(answer) as endpoint:
-        failed = sqs(endpoint).send(outgoing(*numbered(25)))
+        failed = sqs(endpoint).send(messages)
 
-    assert failed == list(range(10, 20))
-    assert len(server.taken) == 15
+    assert failed == list(range(20, 50, 2))
+    assert len(server.taken) == 35
+
+
+def test_the_batches_of_one_queue_are_sent_in_order_and_queues_at_once() -> None:
+    server, both = Server(lambda _: None), threading.Barrier(2)
+
+    def answer(operation: str, request: dict[str, Any]) -> Answer:
+        if operation == "SendMessageBatch" and "message 0000" in json.dumps(request):
+            # The first batches of both queues are under way together.
+            both.wait(20)
+        return server(operation, request)
+
+    with standin(answer) as endpoint:
+        assert sqs(endpoint).send([Outgoing(name, body) for name in ("a", "b") for body in numbered(45)]) == []
+
+    assert server.of_queue == {name: [body.decode() for body in numbered(45)] for name in ("a", "b")}
 
 
 def test_queues_are_made_with_fourteen_days_and_five_receives(moto_endpoint: str) -> None:

@@ -1,8 +1,8 @@
 """What boto3 raises, as one line of ours: an outage may be waited out, everything else is for a person."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 import boto3
 from botocore.config import Config
@@ -15,6 +15,7 @@ BUSY = {
     "KmsThrottled",
     "LimitExceededException",
     "OverLimit",
+    "ProvisionedThroughputExceededException",
     "RequestLimitExceeded",
     "RequestThrottled",
     "RequestTimeout",
@@ -25,6 +26,7 @@ BUSY = {
     "Throttling",
     "ThrottlingException",
     "TooManyRequestsException",
+    "TransactionConflictException",
 }
 MISSING = {
     "404",
@@ -33,14 +35,43 @@ MISSING = {
     "QueueDoesNotExist",
     "ResourceNotFoundException",
 }
+CONNECT_S = 5.0
+ANSWER_S = 15.0
 
 
-def connect(service: str, *, region: str | None, endpoint: str | None, attempts: int = 4) -> Any:
-    """A client that threads may share; region and credentials come from the environment unless given."""
-    retries: Any = {"mode": "standard", "total_max_attempts": attempts}
-    config = Config(retries=retries, connect_timeout=5, read_timeout=15, max_pool_connections=32)
+class Reach(TypedDict, total=False):
+    """How a client reaches its service; region and credentials come from the environment unless given."""
+
+    region: str | None
+    endpoint: str | None
+    attempts: int
+    answer_s: float
+    """How long an answer is waited for; a connection half as long."""
+    may_call: Callable[[], bool]
+    """Asked before every call; one that may not be made is an outage."""
+
+
+class _NotAskedError(Exception):
+    """A call that may not be made."""
+
+
+def connect(service: str, **reach: Unpack[Reach]) -> Any:
+    """A client that threads may share."""
+    answer_s, may_call = reach.get("answer_s", ANSWER_S), reach.get("may_call")
+    retries: Any = {"mode": "standard", "total_max_attempts": reach.get("attempts", 4)}
+    connect_s = min(CONNECT_S, answer_s / 2)
+    config = Config(retries=retries, connect_timeout=connect_s, read_timeout=answer_s, max_pool_connections=32)
     with answering(service, "anything", RetryableError):
-        return boto3.client(service, region_name=region, endpoint_url=endpoint, config=config)
+        client: Any = boto3.client(
+            service, region_name=reach.get("region"), endpoint_url=reach.get("endpoint"), config=config
+        )
+
+    def check(**_: object) -> None:
+        if may_call and not may_call():
+            raise _NotAskedError
+
+    client.meta.events.register("before-call", check)
+    return client
 
 
 @contextmanager
@@ -48,6 +79,9 @@ def answering(service: str, subject: str, unavailable: type[RetryableError]) -> 
     """Turn every failure of a call about this subject into one line of ours."""
     try:
         yield
+    except _NotAskedError as late:
+        again = "it is asked when this is tried again"
+        raise unavailable(f"{service} is not asked for {subject}, too little time is left; {again}") from late
     except ClientError as error:
         raise _answered(error, service, subject, unavailable) from error
     except BotoCoreError as error:
@@ -60,13 +94,20 @@ def code_of(error: ClientError) -> str:
     return code.rpartition("#")[2]
 
 
+def is_missing(failure: LeanOpsError) -> bool:
+    """Whether a failure of ours says that what was asked for is not there."""
+    cause = failure.__cause__
+    return isinstance(cause, ClientError) and code_of(cause) in MISSING
+
+
 def _answered(error: ClientError, service: str, subject: str, unavailable: type[RetryableError]) -> LeanOpsError:
     code = code_of(error)
     if code in BUSY or error.response["ResponseMetadata"]["HTTPStatusCode"] >= 500:
         return unavailable(f"{service} is too busy for {subject} ({code}); try again, or raise its limits")
     if code in MISSING:
         return PermanentError(f"{service} has no {subject}; apply the infrastructure, or check region and prefix")
-    return PermanentError(f"{service} refuses {subject} ({code}); check what this role may do")
+    advice = "check the size of what is written" if code == "ValidationException" else "check what this role may do"
+    return PermanentError(f"{service} refuses {subject} ({code}); {advice}")
 
 
 def _unanswered(error: BotoCoreError, service: str, subject: str, unavailable: type[RetryableError]) -> LeanOpsError:

@@ -1,9 +1,9 @@
 """The delivery stream on Firehose."""
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
-from leanops.adapters.aws.answers import answering, connect
+from leanops.adapters.aws.answers import Reach, answering, connect
 from leanops.domain.errors import DeliveryUnavailableError, PermanentError
 from leanops.ports.delivery import MAX_RECORD_BYTES
 
@@ -18,9 +18,9 @@ class FirehoseDelivery:
         self._client, self._stream = client, stream
 
     @classmethod
-    def connect(cls, stream: str, *, region: str | None = None, endpoint: str | None = None, attempts: int = 4) -> Self:
-        """A stream with a client of its own; region and credentials come from the environment unless given."""
-        return cls(connect("firehose", region=region, endpoint=endpoint, attempts=attempts), stream)
+    def connect(cls, stream: str, **reach: Unpack[Reach]) -> Self:
+        """A stream with a client of its own."""
+        return cls(connect("firehose", **reach), stream)
 
     def put(self, records: Sequence[bytes]) -> list[int]:
         """In as many calls as it takes; an outage after the first makes the rest positions to be put again."""

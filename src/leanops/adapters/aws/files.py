@@ -1,11 +1,11 @@
 """Files in an S3 bucket."""
 
 from collections.abc import Iterator
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
 from botocore.exceptions import ClientError
 
-from leanops.adapters.aws.answers import answering, code_of, connect
+from leanops.adapters.aws.answers import Reach, answering, code_of, connect
 from leanops.domain.errors import FilesUnavailableError
 from leanops.ports.files import checked_name
 
@@ -19,17 +19,9 @@ class S3Files:
         self._client, self._bucket, self._prefix = client, bucket, prefix
 
     @classmethod
-    def connect(
-        cls,
-        bucket: str,
-        *,
-        prefix: str = "",
-        region: str | None = None,
-        endpoint: str | None = None,
-        attempts: int = 4,
-    ) -> Self:
-        """Files with a client of their own; region and credentials come from the environment unless given."""
-        return cls(connect("s3", region=region, endpoint=endpoint, attempts=attempts), bucket, prefix=prefix)
+    def connect(cls, bucket: str, *, prefix: str = "", **reach: Unpack[Reach]) -> Self:
+        """Files with a client of their own."""
+        return cls(connect("s3", **reach), bucket, prefix=prefix)
 
     def put(self, name: str, data: bytes) -> None:
         """Write a file whole, or not at all; one of that name is replaced."""

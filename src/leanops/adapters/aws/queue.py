@@ -7,11 +7,12 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import Any, Self
+from dataclasses import dataclass, field
+from typing import Any, Self, Unpack
 
 from botocore.exceptions import ClientError
 
-from leanops.adapters.aws.answers import answering, code_of, connect
+from leanops.adapters.aws.answers import Reach, answering, code_of, connect
 from leanops.domain.errors import PartlySentError, PermanentError, QueueUnavailableError
 from leanops.ports.queue import MAX_RECEIVES, RETENTION_MS, Depth, Outgoing, Receipt, Received, dead_letters
 
@@ -24,6 +25,18 @@ MOVE_S = 60
 _REFUSED = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
 # What a server says that has no StartMessageMoveTask, or none for this queue; moto answers a bare 500.
 _NO_MOVE = {"500", "InvalidAction", "NotImplemented", "UnknownOperationException", "UnsupportedOperation"}
+
+
+@dataclass
+class _Sent:
+    """What became of the messages of one queue; those not named here were taken."""
+
+    again: list[int] = field(default_factory=list)
+    refused: dict[int, str] = field(default_factory=dict)
+    is_closed: bool = False
+    """The queue takes nothing at all."""
+    outage: QueueUnavailableError | None = None
+    answers: int = 0
 
 
 class SqsQueue:
@@ -39,10 +52,17 @@ class SqsQueue:
 
     @classmethod
     def connect(
-        cls, *, region: str | None = None, endpoint: str | None = None, attempts: int = 4, **arguments: Any
+        cls,
+        *,
+        prefix: str = "",
+        max_bytes: int = MAX_BYTES,
+        wait_s: int = 1,
+        senders: int = 8,
+        **reach: Unpack[Reach],
     ) -> Self:
-        """A queue with a client of its own; region and credentials come from the environment unless given."""
-        return cls(connect("sqs", region=region, endpoint=endpoint, attempts=attempts), **arguments)
+        """A queue with a client of its own."""
+        client = connect("sqs", **reach)
+        return cls(client, prefix=prefix, max_bytes=max_bytes, wait_s=wait_s, senders=senders)
 
     def create(self, queue: str) -> None:
         """Make the queue and its dead-letter queue; one that is there stays as it is."""
@@ -53,27 +73,20 @@ class SqsQueue:
         self._make(queue, {**retention, "MaximumMessageSize": str(self.max_bytes), "RedrivePolicy": policy})
 
     def send(self, messages: Sequence[Outgoing]) -> list[int]:
-        """In batches, several at once; a queue that is missing fails its own messages alone, by PartlySentError."""
-        batches = list(self._batches(messages))
-        answers = list(self._pool.map(lambda batch: self._send(*batch), batches))
-        outages = [answer for answer in answers if isinstance(answer, QueueUnavailableError)]
-        if outages and len(outages) == len(answers):
+        """Queues at once, the batches of each in turn; one that is missing fails its own alone, by PartlySentError."""
+        batches: dict[str, list[dict[int, str]]] = defaultdict(list)
+        for queue, entries in self._batches(messages):
+            batches[queue].append(entries)
+        sent = list(self._pool.map(self._send_all, batches, batches.values()))
+        outages = [one.outage for one in sent if one.outage and not one.answers]
+        if outages and len(outages) == len(sent):
             raise outages[0]
-        again: list[int] = []
-        refused: dict[int, str] = {}
-        closed: set[str] = set()
-        for (queue, entries), answer in zip(batches, answers, strict=True):
-            if isinstance(answer, PermanentError):
-                refused |= dict.fromkeys(entries, str(answer))
-                closed.add(queue)
-            elif isinstance(answer, QueueUnavailableError):
-                again += entries
-            else:
-                again += [position for position in answer if answer[position] is None]
-                refused |= {position: reason for position, reason in answer.items() if reason}
+        again = sorted(position for one in sent for position in one.again)
+        refused = {position: reason for one in sent for position, reason in one.refused.items()}
         if refused:
-            raise PartlySentError(refused, closed, sorted(again))
-        return sorted(again)
+            closed = {queue for queue, one in zip(batches, sent, strict=True) if one.is_closed}
+            raise PartlySentError(refused, closed, again)
+        return again
 
     def receive(self, queue: str, at_most: int, visibility_s: float) -> list[Received]:
         """Messages nobody else has in hand, ten a call for as long as there are as many."""
@@ -173,17 +186,32 @@ class SqsQueue:
             raise PermanentError(f"a message is larger than the {self.max_bytes} bytes a queue takes; claim-check it")
         return text, length
 
-    def _send(
-        self, queue: str, entries: dict[int, str]
-    ) -> dict[int, str | None] | PermanentError | QueueUnavailableError:
-        """The positions not taken, with a reason where they never will be; no failure hides what became of another."""
+    def _send_all(self, queue: str, batches: Sequence[dict[int, str]]) -> _Sent:
+        """Send one batch after the other; what follows an outage waits with it, so that the order is kept."""
+        sent = _Sent()
+        for number, entries in enumerate(batches):
+            try:
+                failed = self._send(queue, entries)
+            except (PermanentError, QueueUnavailableError) as failure:
+                left = [position for rest in batches[number:] for position in rest]
+                if isinstance(failure, QueueUnavailableError):
+                    sent.again += left
+                    sent.outage = failure
+                else:
+                    sent.refused |= dict.fromkeys(left, str(failure))
+                    sent.is_closed = True
+                break
+            sent.answers += 1
+            sent.again += [position for position, reason in failed.items() if reason is None]
+            sent.refused |= {position: reason for position, reason in failed.items() if reason}
+        return sent
+
+    def _send(self, queue: str, entries: dict[int, str]) -> dict[int, str | None]:
+        """The positions not taken, with a reason where they never will be."""
         said = [{"Id": str(position), "MessageBody": text} for position, text in entries.items()]
-        try:
-            url = self._url(queue)
-            with self._about(queue):
-                answer = self._client.send_message_batch(QueueUrl=url, Entries=said)
-        except (PermanentError, QueueUnavailableError) as failure:
-            return failure
+        url = self._url(queue)
+        with self._about(queue):
+            answer = self._client.send_message_batch(QueueUrl=url, Entries=said)
         about = f"SQS refuses a message for {self._prefix}{queue}"
         return {
             int(entry["Id"]): f"{about} ({entry['Code']}); see what sends such messages"

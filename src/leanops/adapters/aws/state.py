@@ -3,14 +3,12 @@
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from decimal import Decimal
-from typing import Any, Self, TypeAlias
+from typing import Any, Self, TypeAlias, Unpack
 
-import boto3
-from botocore.config import Config
-from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError
-from botocore.exceptions import ConnectionError as UnreachableError
+from botocore.exceptions import ClientError
 
-from leanops.domain.errors import LeanOpsError, PermanentError, StateConflictError, StateUnavailableError
+from leanops.adapters.aws.answers import Reach, answering, code_of, connect
+from leanops.domain.errors import StateConflictError, StateUnavailableError
 from leanops.ports.state import TABLES, Key, Row, StateTable, Stored, Value, new_revision
 
 Item: TypeAlias = dict[str, dict[str, Any]]
@@ -19,12 +17,7 @@ REVISION = "revision"
 # Epoch seconds for DynamoDB's own cleaning. It deletes late and only what has expired: nothing reads this attribute.
 TTL = "ttl"
 REFUSED = "ConditionalCheckFailedException"
-BUSY = {
-    "ProvisionedThroughputExceededException",
-    "RequestLimitExceeded",
-    "ThrottlingException",
-    "TransactionConflictException",
-}
+ATTEMPTS = 6
 
 
 class DynamoState:
@@ -34,13 +27,10 @@ class DynamoState:
         self._client, self._prefix = client, prefix
 
     @classmethod
-    def connect(cls, *, region: str | None = None, endpoint: str | None = None, prefix: str = "") -> Self:
-        """A store with a client of its own; region and credentials come from the environment unless given."""
-        retries: Any = {"mode": "standard", "total_max_attempts": 6}
-        config = Config(retries=retries, connect_timeout=5, read_timeout=15, max_pool_connections=32)
-        with _translated("the state tables"):
-            client = boto3.client("dynamodb", region_name=region, endpoint_url=endpoint, config=config)
-        return cls(client, prefix=prefix)
+    def connect(cls, *, prefix: str = "", **reach: Unpack[Reach]) -> Self:
+        """A store with a client of its own."""
+        reach.setdefault("attempts", ATTEMPTS)
+        return cls(connect("dynamodb", **reach), prefix=prefix)
 
     def get(self, table: StateTable, key: Key) -> Stored | None:
         """The row of this key, or None."""
@@ -178,33 +168,13 @@ def _stored(table: StateTable, item: Item) -> Stored:
 @contextmanager
 def _translated(table: str) -> Iterator[None]:
     """Turn every failure into one line of ours, except a condition that did not hold: the caller judges that."""
-    try:
-        yield
-    except ClientError as error:
-        if error.response["Error"]["Code"] == REFUSED:
-            raise
-        raise _answered(error, table) from error
-    except BotoCoreError as error:
-        raise _unanswered(error, table) from error
-
-
-def _unanswered(error: BotoCoreError, table: str) -> LeanOpsError:
-    if isinstance(error, HTTPClientError | UnreachableError):
-        advice = "check the network, the region and the endpoint, then try again"
-        return StateUnavailableError(f"DynamoDB does not answer for {table} ({_line(error)}); {advice}")
-    return PermanentError(f"DynamoDB cannot be asked for {table} ({_line(error)}); check region and credentials")
-
-
-def _answered(error: ClientError, table: str) -> LeanOpsError:
-    code = error.response["Error"]["Code"]
-    if code in BUSY or error.response["ResponseMetadata"]["HTTPStatusCode"] >= 500:
-        return StateUnavailableError(
-            f"DynamoDB is too busy for {table} ({code}); try again, or raise the table's limits"
-        )
-    if code == "ResourceNotFoundException":
-        return PermanentError(f"DynamoDB has no table {table}; apply the infrastructure, or check region and prefix")
-    return PermanentError(f"DynamoDB refuses {table} ({_line(error)}); check the row's size and what this role may do")
-
-
-def _line(error: Exception) -> str:
-    return " ".join(str(error).split())
+    refusal: ClientError | None = None
+    with answering("DynamoDB", f"table {table}", StateUnavailableError):
+        try:
+            yield
+        except ClientError as error:
+            if code_of(error) != REFUSED:
+                raise
+            refusal = error
+    if refusal:
+        raise refusal

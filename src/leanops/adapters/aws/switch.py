@@ -1,10 +1,12 @@
 """Consumption on AWS: Lambda's event source mappings, one per queue, switched on and off."""
 
-from collections.abc import Iterator
-from typing import Any, Self
+from collections.abc import Callable, Iterator
+from typing import Any, Self, TypeVar, Unpack
 
-from leanops.adapters.aws.answers import answering, connect
+from leanops.adapters.aws.answers import Reach, answering, connect, is_missing
 from leanops.domain.errors import PermanentError, QueueUnavailableError
+
+Answer = TypeVar("Answer")
 
 ON = {"Creating", "Enabled", "Enabling", "Updating"}
 
@@ -17,17 +19,9 @@ class EventSourceSwitch:
         self._mappings: dict[str, str] = {}
 
     @classmethod
-    def connect(
-        cls,
-        function: str,
-        *,
-        prefix: str = "",
-        region: str | None = None,
-        endpoint: str | None = None,
-        attempts: int = 4,
-    ) -> Self:
-        """A switch with a client of its own; region and credentials come from the environment unless given."""
-        return cls(connect("lambda", region=region, endpoint=endpoint, attempts=attempts), function, prefix=prefix)
+    def connect(cls, function: str, *, prefix: str = "", **reach: Unpack[Reach]) -> Self:
+        """A switch with a client of its own."""
+        return cls(connect("lambda", **reach), function, prefix=prefix)
 
     def stop(self, queue: str) -> None:
         """Let nothing be received from the queue; its messages stay where they are."""
@@ -39,9 +33,7 @@ class EventSourceSwitch:
 
     def is_on(self, queue: str) -> bool:
         """Whether the queue is consumed, or about to be."""
-        uuid = self._mapping(queue)
-        with self._about(queue):
-            return self._client.get_event_source_mapping(UUID=uuid)["State"] in ON
+        return self._of_mapping(queue, lambda uuid: self._client.get_event_source_mapping(UUID=uuid)["State"] in ON)
 
     def close(self) -> None:
         """Close the client's connections."""
@@ -51,8 +43,19 @@ class EventSourceSwitch:
         # Asked first, because a mapping takes no change while the last one is under way.
         if self.is_on(queue) is on:
             return
+        self._of_mapping(queue, lambda uuid: self._client.update_event_source_mapping(UUID=uuid, Enabled=on))
+
+    def _of_mapping(self, queue: str, call: Callable[[str], Answer]) -> Answer:
+        """What a call about the queue's mapping answers; one that was made anew since is looked for, once."""
+        try:
+            with self._about(queue):
+                return call(self._mapping(queue))
+        except PermanentError as failure:
+            if not is_missing(failure):
+                raise
+        self._mappings.clear()
         with self._about(queue):
-            self._client.update_event_source_mapping(UUID=self._mapping(queue), Enabled=on)
+            return call(self._mapping(queue))
 
     def _mapping(self, queue: str) -> str:
         if queue not in self._mappings:
