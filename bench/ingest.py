@@ -13,7 +13,7 @@ from leanops.domain.envelope import Envelope
 from leanops.domain.events import Event
 from leanops.domain.records import raw_record
 from leanops.runtimes.embedded import Embedded, create_home
-from leanops.runtimes.ingestion import breakers_of, flush, process, processor_of, stream_of
+from leanops.runtimes.ingestion import DeliveryPart, breakers_of, process, processor_of, stream_of
 from leanops.usecases.deliver import Limits, Stream, deliver
 from leanops.usecases.patience import Patience
 from leanops.usecases.publish import publish
@@ -53,7 +53,7 @@ def throughput(folder: Path, events: int) -> list[Row]:
 
 
 def _drain(runtime: Embedded, memory: list[float]) -> None:
-    processor, stream, done = processor_of(runtime, Patience()), stream_of(runtime), threading.Event()
+    processor, delivery, done = processor_of(runtime, Patience()), DeliveryPart(stream_of(runtime)), threading.Event()
     breakers = breakers_of(runtime)
 
     def work() -> None:
@@ -64,12 +64,12 @@ def _drain(runtime: Embedded, memory: list[float]) -> None:
     worker = threading.Thread(target=work)
     worker.start()
     while not done.is_set():
-        if flush(stream):
+        if delivery.turn():
             memory.append(_resident_mb())
         else:
             done.wait(0.02)
     worker.join()
-    while flush(stream, now=True):
+    while delivery.turn(now=True):
         memory.append(_resident_mb())
 
 

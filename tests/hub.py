@@ -12,7 +12,7 @@ from leanops.adapters.sql.buffer import SqlBuffer
 from leanops.adapters.sql.queue import SqlQueue
 from leanops.domain.topics import queue_name
 from leanops.ports.clock import millis
-from leanops.usecases.deliver import Flushed, Stream, deliver
+from leanops.usecases.deliver import Flushed, Stream, deliver, resume
 from leanops.usecases.ingest import Ingested, Processor, work
 from leanops.usecases.patience import Patience
 from leanops.usecases.platform import Platform
@@ -45,8 +45,8 @@ class Hub:
         return work(self.processor, self.queue, queue_name(topic), at_most)
 
     def flush(self) -> Flushed | None:
-        """A flush that waits for nothing."""
-        return deliver(self.stream, now=True)
+        """A flush that waits for nothing: one that was left, else a new one."""
+        return resume(self.stream) or deliver(self.stream, now=True)
 
     def settle(self, *topics: str) -> None:
         """Process and flush until nothing is left."""

@@ -53,7 +53,9 @@ class Settings(BaseSettings):
     idempotency_hours: int = Field(
         0, ge=0, description="Hours a message_id is remembered to drop repeats before RAW; 0 leaves it to Standardized."
     )
-    breaker_error_rate: float = Field(0.5, gt=0, le=1, description="Rate of failing events that stops a topic.")
+    breaker_error_rate: float = Field(
+        0.5, gt=0, le=1, description="Rate of failing events that stops a topic; 0.05 is strict."
+    )
     breaker_min_events: int = Field(20, ge=1, description="Events a window needs before the rate counts.")
     breaker_window_s: int = Field(60, ge=1, description="Seconds over which the rate of failures is taken.")
     breaker_pause_s: int = Field(60, ge=1, description="Seconds a topic stays stopped before a probe.")

@@ -1,5 +1,6 @@
 """The delivery stream: when it flushes, where records go, and each flush in each table exactly once."""
 
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -8,13 +9,13 @@ from typing import Any
 import pytest
 
 from leanops.domain.envelope import Envelope
-from leanops.domain.errors import RetryableError
 from leanops.domain.records import raw_record
 from leanops.domain.snapshots import new_range, valid_watermark
 from leanops.domain.tables import RAW, STANDARDIZED
 from leanops.ports.delivery import Waiting
 from leanops.ports.queue import Outgoing
 from leanops.ports.state import ERROR_TRACKER
+from leanops.runtimes.ingestion import DeliveryPart
 from leanops.usecases.deliver import FLUSH_ID, KEPT_SNAPSHOTS, SNAPSHOTS_BEFORE_EXPIRY, Limits, deliver, is_due
 from leanops.usecases.topics import add_topic
 from tests.builders import NOW_MS, Clock, watermark
@@ -128,36 +129,69 @@ def test_a_claim_found_in_the_ancestry_is_only_cleaned_up(hub: Hub, clock: Clock
     assert not hub.buffer.holds_before(NOW_MS + 10**9)
 
 
-def test_a_table_that_fails_does_not_stop_the_others_and_is_tried_again(hub: Hub, clock: Clock) -> None:
+class Full:
+    """A catalog whose disk is full for one topic."""
+
+    def __init__(self, hub: Hub) -> None:
+        self._catalog = hub.platform.catalog
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._catalog, name)
+
+    def land(self, name: str, *arguments: Any) -> None:
+        if "orders" in name:
+            raise OSError(28, "No space left on device")
+        self._catalog.land(name, *arguments)
+
+
+def test_a_table_that_keeps_failing_holds_up_no_other_and_doubles_nothing(hub: Hub, clock: Clock) -> None:
     add_topic(hub.platform, "payments")
-    hub.buffer.put([record("o1"), record("p1", "payments")])
+    part = DeliveryPart(replace(hub.stream, platform=replace(hub.platform, catalog=Full(hub))))
+    for number in range(60):
+        hub.buffer.put([record(f"o{number:02}"), record(f"p{number:02}", "payments")])
+        clock.advance(20)
+        part.turn(now=True)
+        assert hub.ids("payments") == [f"p{at:02}" for at in range(number + 1)]
+    assert part.problem() == "orders: OSError from the engine; see more of it with leanops --debug"
+    assert hub.ids() == []
+    mended = DeliveryPart(hub.stream)
+    clock.advance(901)
+    while mended.turn(now=True):
+        pass
+    assert (mended.problem(), hub.ids()) == (None, [f"o{number:02}" for number in range(60)])
+    assert hub.ids("payments") == [f"p{number:02}" for number in range(60)]
+    assert not hub.buffer.holds_before(2**62)
 
-    class Full:
-        def __getattr__(self, name: str) -> Any:
-            return getattr(hub.platform.catalog, name)
 
-        def land(self, name: str, *arguments: Any) -> None:
-            if "orders" in name:
-                raise OSError(28, "No space left on device")
-            hub.platform.catalog.land(name, *arguments)
-
-    broken = replace(hub.stream, platform=replace(hub.platform, catalog=Full()))
-    with pytest.raises(RetryableError, match="orders: OSError"):
-        deliver(broken, now=True)
-    assert (hub.ids("payments"), hub.ids("orders")) == (["p1"], [])
-    clock.advance(61)
-    hub.settle()
-    assert (hub.ids("payments"), hub.ids("orders")) == (["p1"], ["o1"])
+def test_a_snapshot_that_a_tag_holds_is_kept_and_stops_nothing(hub: Hub) -> None:
+    flush_times(hub, 3)
+    table = hub.platform.catalog._catalog.load_table("iceberg_raw_db.orders_staging")
+    tagged = table.metadata.current_snapshot_id
+    table.manage_snapshots().create_tag(tagged, "keep").commit()
+    flush_times(hub, SNAPSHOTS_BEFORE_EXPIRY + 5)
+    raw = hub.platform.catalog.load("iceberg_raw_db.orders_staging")
+    assert tagged in raw.snapshots
+    assert len(raw.snapshots) < SNAPSHOTS_BEFORE_EXPIRY
 
 
 def test_two_delivery_workers_at_once_land_every_record_once(hub: Hub, tmp_path: Path, clock: Clock) -> None:
+    for number in range(40):
+        hub.buffer.put([record(f"m{number:02}")])
+    landed: list[int] = []
+
+    def drain(one: Hub) -> None:
+        stream = replace(one.stream, limits=Limits(bytes=1))
+        while flushed := deliver(stream, now=True):
+            landed.append(flushed.records)
+
     with hub_in(tmp_path, clock=clock) as other:
-        small = [replace(one.stream, limits=Limits(bytes=1)) for one in (hub, other)]
-        for number in range(10):
-            hub.buffer.put([record(f"m{number}")])
-        while [done for stream in small if (done := deliver(stream, now=True))]:
-            pass
-    assert hub.ids() == [f"m{number}" for number in range(10)]
+        threads = [threading.Thread(target=drain, args=(one,)) for one in (hub, other)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert sum(landed) == 40
+    assert hub.ids() == [f"m{number:02}" for number in range(40)]
 
 
 def flush_times(hub: Hub, times: int) -> None:

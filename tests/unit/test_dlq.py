@@ -156,7 +156,7 @@ def test_a_dead_letter_is_a_row_of_dlq_errors_that_names_its_archive(hub: Hub) -
     (row,) = errors(hub).values()
     identity = error_id("dlq", "orders", "m1")
     assert (row["error_id"], row["layer"], row["status"], row["attempts"]) == (identity, "dlq", "OPEN", 1)
-    assert row["source"] == f"dlq/orders/2026-11-15/{identity}.json"
+    assert row["source"].startswith(f"dlq/orders/2026-11-15/{identity}-")
     assert (row["publish_time"], row["detected_ts"], row["status_ts"]) == (NOW, NOW, None)
     assert row["failures"] == [
         {"rule": "too_large", "column": None, "path": None, "message": "it is bad", "value": None}
@@ -368,3 +368,33 @@ def test_a_replay_abandoned_at_any_step_loses_no_letter(tmp_path: Path, number: 
         replayed(hub)
         assert {row["status"] for row in errors(hub).values()} == {"REPLAYED"}
         assert set(queued(hub)) == {"m1", "m2"}
+
+
+def test_a_replay_is_no_repeat_though_the_event_was_delivered_once(tmp_path: Path) -> None:
+    with orders_in(tmp_path, idempotency_hours=24) as hub:
+        hub.queue.send([Outgoing("later", encoded(envelope("m1", topic="later")))])
+        hub.settle("later")
+        drain(hub.platform)
+        add_topic(hub.platform, "later")
+        assert replayed(hub) == {"m1": Outcome.REPLAYED}
+        hub.settle("later")
+        assert hub.ids("later") == ["m1"]
+
+
+def test_a_replay_that_is_interrupted_marks_what_it_sent(hub: Hub) -> None:
+    buried(hub, letter("m1"), letter("m2"), letter("m3"))
+    drain(hub.platform)
+
+    def interrupt(_seconds: float) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        replayed(hub, pace=Pace(1, interrupt))
+    replayed(hub)
+    assert sorted(queued(hub)) == ["m1", "m2", "m3"]
+
+
+def test_of_two_letters_with_one_message_id_both_are_kept(hub: Hub) -> None:
+    twins = [DeadLetter("orders", body, Rule.BAD_ENVELOPE, "why", "m1") for body in (b"one", b"two")]
+    buried(hub, *twins)
+    assert {hub.files.get(name) for name in hub.files.names("dlq/")} == {b"one", b"two"}

@@ -1,19 +1,22 @@
 """The processor: good events go on, bad envelopes are put aside, outages are waited out, nothing is lost."""
 
 import json
+import threading
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from leanops.domain.envelope import Envelope, bodies, encoded
-from leanops.domain.errors import DeliveryUnavailableError, StateUnavailableError
+from leanops.domain.errors import DeliveryUnavailableError, QueueUnavailableError, StateUnavailableError
+from leanops.domain.records import raw_record
 from leanops.domain.topics import queue_name
 from leanops.ports.delivery import MAX_RECORD_BYTES
 from leanops.ports.queue import Outgoing, dead_letters
 from leanops.ports.state import ERROR_TRACKER
-from leanops.usecases.ingest import VISIBILITY_S
+from leanops.usecases.ingest import VISIBILITY_S, work
 from leanops.usecases.patience import Patience
 from leanops.usecases.topics import add_topic
 from tests.builders import NOW_MS, Clock
@@ -247,13 +250,98 @@ def test_a_clock_that_jumps_back_loses_nothing(hub: Hub, clock: Clock) -> None:
     assert hub.ids() == ["after", "before"]
 
 
-def test_two_processors_share_a_queue_and_deliver_every_message_once(hub: Hub, tmp_path: Path, clock: Clock) -> None:
-    send(hub, *(encoded(envelope(f"m{n:03}")) for n in range(300)))
+def test_two_processors_at_once_deliver_every_message_once(hub: Hub, tmp_path: Path, clock: Clock) -> None:
+    for number in range(50):
+        send(hub, *(encoded(envelope(f"m{number:02}-{at}")) for at in range(10)))
+    shares: list[int] = []
+
+    def drain(one: Hub) -> None:
+        while found := one.process(at_most=15):
+            shares.append(found.events)
+
     with hub_in(tmp_path, clock=clock) as other:
-        shares = [one.process(at_most=40) for _ in range(5) for one in (hub, other)]
-    assert sum(share.events for share in shares if share) == 300
+        threads = [threading.Thread(target=drain, args=(one,)) for one in (hub, other)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert sum(shares) == 500
     hub.settle()
-    assert hub.ids() == [f"m{n:03}" for n in range(300)]
+    assert hub.ids() == sorted(f"m{number:02}-{at}" for number in range(50) for at in range(10))
+
+
+def test_what_is_in_hand_when_the_clock_jumps_back_comes_again(tmp_path: Path, clock: Clock) -> None:
+    with hub_in(tmp_path, clock=clock) as hub:
+        add_topic(hub.platform, "orders")
+        send(hub, encoded(envelope("m1")))
+        hub.queue.receive("orders", 10, VISIBILITY_S)
+        hub.buffer.put([raw_record(envelope("m2"), "{}", 1)])
+        assert hub.buffer.claim("f1", 10_000)
+        clock.advance(-86_400)
+        hub.settle()
+        assert hub.ids() == ["m1", "m2"]
+
+
+class Stubborn:
+    """A queue that does not answer to some deletes."""
+
+    def __init__(self, inner: Any, outages: int) -> None:
+        self._inner, self.outages = inner, outages
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    def delete(self, queue: str, receipts: Sequence[Any]) -> Any:
+        if self.outages:
+            self.outages -= 1
+            raise QueueUnavailableError("the queue does not answer")
+        return self._inner.delete(queue, receipts)
+
+
+def test_a_queue_that_is_away_when_messages_are_deleted_doubles_nothing(hub: Hub, clock: Clock) -> None:
+    send(hub, encoded(envelope("m1")))
+    processor = replace(hub.processor, patience=Patience(sleep=lambda _: clock.advance(VISIBILITY_S * 0.9)))
+    result = work(processor, Stubborn(hub.queue, outages=20), "orders", 10)
+    assert result is not None
+    assert hub.queue.depths() == {}
+    hub.settle()
+    assert hub.ids() == ["m1"]
+
+
+def test_an_unknown_failure_sends_messages_back_and_in_the_end_only_the_guilty_one_is_dead(
+    hub: Hub, clock: Clock
+) -> None:
+    class Picky:
+        def put(self, records: Sequence[bytes]) -> list[int]:
+            if any(b"guilty" in record for record in records):
+                raise KeyError("never seen before")
+            return list(hub.buffer.put(records))
+
+    send(hub, *(encoded(envelope(name)) for name in ("m1", "m2", "guilty", "m3")))
+    picky = replace(hub.processor, delivery=Picky())
+    for _ in range(40):
+        work(picky, hub.queue, "orders", 100)
+        clock.advance(301)
+    assert hub.queue.depth(dead_letters("orders")).messages == 1
+    hub.settle()
+    assert hub.ids() == ["m1", "m2", "m3"]
+
+
+@pytest.mark.parametrize(
+    "claim", ["claims//x", "claims/../state.db", "claims/x/", "claims/" + "y" * 300, "leanops.toml"]
+)
+def test_a_claim_that_names_no_claim_file_is_put_aside(hub: Hub, claim: str) -> None:
+    send(hub, encoded(envelope("bad", None, claim=claim)), encoded(envelope("good")))
+    hub.settle()
+    assert hub.ids() == ["good"]
+    assert letters(hub)["bad"] == ("bad_envelope", "its claim check names no file of claims")
+
+
+def test_an_array_without_envelopes_is_put_aside_whatever_blanks_come_first(hub: Hub) -> None:
+    send(hub, b" []")
+    result = hub.process()
+    assert result is not None
+    assert result.buried == 1
 
 
 def test_a_long_topic_has_a_queue_of_its_own(hub: Hub) -> None:

@@ -1,6 +1,5 @@
 """The envelope of an event: what travels with its payload through a queue."""
 
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -8,18 +7,12 @@ from typing import Annotated
 
 import msgspec
 
-LATEST_MICROS = 253_402_300_799_999_999
-"""The last microsecond of the year 9999."""
+EARLIEST_MICROS, LATEST_MICROS = -62_135_596_800_000_000, 253_402_300_799_999_999
+"""The first microsecond of the year 1 and the last of 9999."""
 LONGEST_ID = 1_024
-_CLAIM = re.compile(r"claims/[A-Za-z0-9._~+%/-]{1,1000}")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 _Text = Annotated[str, msgspec.Meta(min_length=1)]
-
-
-def is_claim(name: str) -> bool:
-    """Whether a file may be asked for by an envelope: any other would let a message read what is not its own."""
-    return _CLAIM.fullmatch(name) is not None and "/." not in name
 
 
 def micros(moment: datetime) -> int:
@@ -32,7 +25,7 @@ class Envelope(msgspec.Struct, omit_defaults=True):
 
     topic: _Text
     message_id: Annotated[str, msgspec.Meta(min_length=1, max_length=LONGEST_ID)]
-    publish_time: Annotated[int, msgspec.Meta(ge=0, le=LATEST_MICROS)]
+    publish_time: Annotated[int, msgspec.Meta(ge=EARLIEST_MICROS, le=LATEST_MICROS)]
     """Microseconds since 1970, as RAW and Firehose want them."""
     payload: str | None = None
     data: bytes | None = None
@@ -105,7 +98,7 @@ def _apart(body: bytes, reason: str) -> Sequence[Envelope | BadEnvelope]:
         parts = [bytes(part) for part in _parts.decode(body)]
     except (ValueError, RecursionError):
         return [BadEnvelope(body, _message_id(body), reason)]
-    return [_understood(part) for part in parts]
+    return [_understood(part) for part in parts] or [BadEnvelope(body, None, "holds no envelope")]
 
 
 def _understood(part: bytes) -> Envelope | BadEnvelope:

@@ -168,4 +168,4 @@ def reason_of(failure: Exception) -> str:
     """One line for an outcome. A foreign exception's text may quote data, so only its kind is told."""
     if isinstance(failure, LeanOpsError):
         return str(failure)
-    return f"{type(failure).__name__} from the engine; see it with: leanops --debug cycle"
+    return f"{type(failure).__name__} from the engine; see more of it with leanops --debug"

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from leanops.domain.envelope import Envelope, micros
+from leanops.domain.envelope import LONGEST_ID, Envelope, micros
 from leanops.domain.errors import UsageError
 
 _MEMBERS = {"message_id", "publish_time", "payload", "idempotency_key", "attributes", "ingestion_ts"}
@@ -73,6 +73,8 @@ def _text(said: Mapping[str, Any], name: str, place: str) -> str:
     value = said[name]
     if not isinstance(value, str) or not value:
         raise UsageError(f"{place}: {name} must be a text that is not empty")
+    if name == "message_id" and len(value) > LONGEST_ID:
+        raise UsageError(f"{place}: message_id is longer than {LONGEST_ID} characters")
     return value
 
 

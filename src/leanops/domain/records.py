@@ -23,7 +23,7 @@ class RawRecord(msgspec.Struct):
 
 @dataclass(frozen=True)
 class Unroutable:
-    """A record that no table takes; the reason quotes nothing of it."""
+    """A record that no table takes; the reason quotes nothing of its payload."""
 
     record: bytes
     topic: str | None
@@ -57,6 +57,11 @@ class Routed:
 
     rows: dict[str, list[RawRecord]]
     rest: list[Unroutable]
+
+
+def encode(record: RawRecord) -> bytes:
+    """A record as a line of JSON."""
+    return _encode(record)
 
 
 def routed(lines: bytes, registered: Container[str]) -> Routed:

@@ -54,5 +54,8 @@ class Buffer(Protocol):
     def lines(self, flush_id: str) -> Iterator[bytes]:
         """The claimed records: lines of JSON, put by put."""
 
+    def keep(self, flush_id: str, records: Sequence[bytes], retry_s: float) -> None:
+        """Let a claim hold only these records, and nobody take it over before the time has passed."""
+
     def forget(self, flush_id: str) -> None:
         """Delete what a flush has landed."""

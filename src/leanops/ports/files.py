@@ -6,6 +6,8 @@ from typing import Protocol
 
 from leanops.domain.errors import PermanentError
 
+CLAIMS = "claims/"
+"""Where bytes too large for a queue are kept."""
 LONGEST_NAME = 900
 LONGEST_PART = 255
 _REFUSED = re.compile("[\x00-\x1f\x7f\ud800-\udfff]")

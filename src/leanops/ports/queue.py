@@ -50,7 +50,7 @@ class Queue(Protocol):
     """At least once, in no promised order. A queue that does not answer raises QueueUnavailableError.
 
     A message that was received MAX_RECEIVES times and not deleted is in the dead-letter queue, and after
-    RETENTION_MS it is gone.
+    RETENTION_MS it is gone from its queue.
     """
 
     max_bytes: int

@@ -46,8 +46,8 @@ class Catalog(Protocol):
     def delete(self, name: str, where: str) -> None:
         """Remove the rows that match, in one commit; nothing where the table does not exist."""
 
-    def replace(self, name: str, where: str, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Remove the rows that match and append these, in one commit."""
+    def replace(self, name: str, where: str, rows: Sequence[Mapping[str, Any]], *, only_at: int | None = None) -> bool:
+        """Remove the rows that match and append these, in one commit; False where the head is not the one named."""
 
     def count(self, name: str) -> int:
         """How many rows a table has, replaced ones left out; none where it does not exist."""

@@ -2,15 +2,16 @@
 
 import threading
 import time
-from collections.abc import Callable
 from functools import partial
 
 from leanops.domain.breaker import BreakerRules, State
+from leanops.domain.errors import DeliveryUnavailableError
 from leanops.ports.queue import DEAD
+from leanops.ports.state import IDEMPOTENCY_KEYS
 from leanops.runtimes.dead_letters import turn as clear_dead_letters
 from leanops.runtimes.embedded import Embedded
 from leanops.usecases.breaker import Breakers
-from leanops.usecases.deliver import Flushed, Limits, Stream, deliver
+from leanops.usecases.deliver import Flushed, Limits, Stream, deliver, resume
 from leanops.usecases.ingest import Processor, work
 from leanops.usecases.patience import Patience
 from leanops.usecases.publish import Landing
@@ -74,13 +75,35 @@ def process(runtime: Embedded, processor: Processor, breakers: Breakers, tell: T
     return messages
 
 
-def flush(stream: Stream, tell: Callable[[Flushed], None] = lambda _flushed: None, *, now: bool = False) -> int:
-    """One flush if it is due (or `now`); how many records it dealt with."""
-    flushed = deliver(stream, now=now)
-    if flushed is None:
-        return 0
-    tell(flushed)
-    return flushed.records + flushed.unroutable
+class DeliveryPart:
+    """The delivery stream as a part: it remembers which tables fail."""
+
+    def __init__(self, stream: Stream, tell: Tell = lambda _part, _text: None) -> None:
+        self._stream, self._tell = stream, tell
+        self._failing: dict[str, str] = {}
+
+    def turn(self, *, now: bool = False) -> int:
+        """A flush if one is due (or `now`), and one that was left; how many records they dealt with."""
+        done = 0
+        for flushed in (deliver(self._stream, now=now), resume(self._stream)):
+            if flushed:
+                self._note(flushed)
+                done += flushed.records + flushed.unroutable
+        return done
+
+    def problem(self) -> str | None:
+        """The tables that fail, until they have taken what waits for them."""
+        found = [f"{topic}: {reason}" for topic, reason in self._failing.items()]
+        return f"{found[0]}{f' (and {len(found) - 1} more tables)' if found[1:] else ''}" if found else None
+
+    def _note(self, flushed: Flushed) -> None:
+        self._failing = {topic: why for topic, why in self._failing.items() if topic not in flushed.tables}
+        self._failing |= flushed.failures
+        tables = f"{len(flushed.tables)} table{'s' if len(flushed.tables) != 1 else ''}"
+        aside = f"; {flushed.unroutable} put aside, see them with: leanops dlq list" if flushed.unroutable else ""
+        self._tell(DELIVERY, f"{flushed.records:,} events into {tables}{aside}")
+        for topic, reason in flushed.failures.items():
+            self._tell(DELIVERY, f"{topic}: its table takes nothing, its events wait: {reason}")
 
 
 class _Schedule:
@@ -97,7 +120,9 @@ class _Schedule:
         self._next = time.monotonic() + self._runtime.settings.cycle_s
         from leanops.usecases.run_cycle import run_cycle
 
-        results = run_cycle(self._runtime.platform)
+        platform = self._runtime.platform
+        platform.state.purge(IDEMPOTENCY_KEYS, "expires_at", platform.now_ms())
+        results = run_cycle(platform)
         for result in results:
             if result.layers or result.failure:
                 self._tell(CYCLES, result.sentence())
@@ -107,15 +132,10 @@ class _Schedule:
 def parts_of(runtime: Embedded, stopping: threading.Event, tell: Tell) -> list[Part]:
     """Every background part, by what it is called."""
     processor = processor_of(runtime, Patience(stopping.is_set, stopping.wait))
-
-    def flushed(done: Flushed) -> None:
-        tables = f"{len(done.tables)} table{'s' if len(done.tables) != 1 else ''}"
-        aside = f"; {done.unroutable} put aside, see them with: leanops dlq list" if done.unroutable else ""
-        tell(DELIVERY, f"{done.records:,} events into {tables}{aside}")
-
+    delivery = DeliveryPart(stream_of(runtime), tell)
     return [
         Part(PROCESSOR, partial(process, runtime, processor, breakers_of(runtime), tell), pause_s=0.2),
-        Part(DELIVERY, partial(flush, stream_of(runtime), flushed), pause_s=0.5),
+        Part(DELIVERY, delivery.turn, pause_s=0.5, problem=delivery.problem),
         Part(DEAD_LETTERS, partial(clear_dead_letters, runtime, tell), pause_s=5.0),
         Part(CYCLES, _Schedule(runtime, tell).turn, pause_s=1.0),
     ]
@@ -123,11 +143,19 @@ def parts_of(runtime: Embedded, stopping: threading.Event, tell: Tell) -> list[P
 
 def landing_of(runtime: Embedded) -> Landing:
     """How `publish --wait` brings its events to RAW."""
+    delivery = DeliveryPart(stream_of(runtime))
+
+    def flush() -> int:
+        done = delivery.turn(now=True)
+        if delivery.problem():
+            raise DeliveryUnavailableError(f"the events wait, because a table takes none: {delivery.problem()}")
+        return done
+
     return Landing(
         platform=runtime.platform,
         queue=runtime.queue,
         buffer=runtime.buffer,
         process=partial(process, runtime, processor_of(runtime, Patience()), breakers_of(runtime)),
-        flush=partial(flush, stream_of(runtime), now=True),
+        flush=flush,
         stopped=breakers_of(runtime).why_stopped,
     )

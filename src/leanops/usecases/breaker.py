@@ -87,7 +87,9 @@ class Breakers:
     def why_stopped(self, queue: str) -> str | None:
         """Why a queue is not read, if it is not."""
         found = _breaker(self.state.get(BREAKERS, (queue,)))
-        return None if found.state is State.CLOSED else found.reason or "its breaker was opened by hand"
+        if found.state is State.CLOSED or found.may_be_probed(self.rules, millis(self.clock())):
+            return None
+        return found.reason or "its breaker was opened by hand"
 
     def open(self, queue: str, reason: str | None) -> Breaker:
         """Stop consumption until it is started by hand."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from hashlib import sha256
 
-from leanops.domain.envelope import LATEST_MICROS, LONGEST_ID, encoded
+from leanops.domain.envelope import EARLIEST_MICROS, LATEST_MICROS, LONGEST_ID, encoded
 from leanops.domain.errors import InvalidTopicError, StateConflictError
 from leanops.domain.failures import DEAD_LETTERS, Rule, error_id
 from leanops.domain.records import Unroutable, envelope_again
@@ -72,10 +72,11 @@ def _row(letter: DeadLetter, now: datetime) -> Row:
         "occurrence": secrets.token_hex(8),
         "topic_name": letter.folder,
         "message_id": letter.name[:LONGEST_ID],
-        "publish_time": published if published is not None and 0 <= published <= LATEST_MICROS else None,
+        "publish_time": published if published is not None and EARLIEST_MICROS <= published <= LATEST_MICROS else None,
         "rule": letter.rule.value,
         "reason": letter.reason[:LONGEST_REASON],
-        "source": f"dlq/{letter.folder}/{now:%Y-%m-%d}/{identity}.json",
+        # Of two letters that claim one message id, both are kept.
+        "source": f"dlq/{letter.folder}/{now:%Y-%m-%d}/{identity}-{sha256(letter.body).hexdigest()[:8]}.json",
         "detected_at": millis(now),
     }
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 
 from leanops.domain.batches import STANDARDIZED, new_batch_id
-from leanops.domain.errors import CommitUnknownError, reason_of
-from leanops.domain.records import RawRecord, routed
+from leanops.domain.errors import reason_of
+from leanops.domain.records import RawRecord, encode, routed
 from leanops.domain.snapshots import TableView, expirable, valid_watermark
 from leanops.domain.tables import RAW
 from leanops.ports.delivery import Buffer, Waiting
@@ -22,6 +22,7 @@ FLUSH_ID = "leanops.flush-id"
 KEPT_SNAPSHOTS = 20
 SNAPSHOTS_BEFORE_EXPIRY = 40
 RENEW_S = 10.0
+RETRY_S = 60.0
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,8 @@ class Flushed:
     unroutable: int = 0
     tables: dict[str, float] = field(default_factory=dict)
     """Topic → seconds of its commit."""
+    failures: dict[str, str] = field(default_factory=dict)
+    """Topic → why its table did not take its records; they wait, and will be tried again."""
 
 
 def is_due(waiting: Waiting, now_ms: int, limits: Limits) -> bool:
@@ -62,46 +65,64 @@ def is_due(waiting: Waiting, now_ms: int, limits: Limits) -> bool:
 
 
 def deliver(stream: Stream, *, now: bool = False) -> Flushed | None:
-    """Finish a flush that another worker left, else begin one if it is due (or `now`); None where there is none."""
+    """Begin a flush if one is due (or `now`), and bring it to its end; None where there is nothing to flush."""
     buffer, platform = stream.buffer, stream.platform
-    flush_id = buffer.take_over()
-    if flush_id is None:
-        if not (now or is_due(buffer.waiting(), platform.now_ms(), stream.limits)):
-            return None
-        flush_id = new_batch_id(platform.clock())
-        platform.step("before claim")
-        if not buffer.claim(flush_id, stream.limits.bytes):
-            return None
-        platform.step("after claim")
+    if not (now or is_due(buffer.waiting(), platform.now_ms(), stream.limits)):
+        return None
+    flush_id = new_batch_id(platform.clock())
+    platform.step("before claim")
+    if not buffer.claim(flush_id, stream.limits.bytes):
+        return None
+    platform.step("after claim")
     return _flush(stream, flush_id)
 
 
+def resume(stream: Stream) -> Flushed | None:
+    """Finish a flush that a worker left, or whose tables failed; None where there is none to be tried now."""
+    flush_id = stream.buffer.take_over()
+    return _flush(stream, flush_id) if flush_id else None
+
+
 def _flush(stream: Stream, flush_id: str) -> Flushed:
-    """Land every table, then forget the claim; if one fails, the claim waits for the next try."""
+    """Land every table, then forget the claim; of a table that fails the records alone stay claimed."""
     platform, buffer = stream.platform, stream.buffer
-    result, failures = Flushed(flush_id), []
+    result, keep = Flushed(flush_id), _Renewal(buffer, flush_id)
     rows, letters = _routed(platform, buffer.lines(flush_id))
-    bury(letters, stream.files, platform.state, platform.clock)
+    for letter in letters:
+        keep()
+        bury([letter], stream.files, platform.state, platform.clock)
     result.unroutable = len(letters)
-    renewed = time.monotonic()
     for topic, records in rows.items():
-        if time.monotonic() - renewed > RENEW_S:
-            buffer.renew(flush_id)
-            renewed = time.monotonic()
+        keep()
         started = time.perf_counter()
         try:
             _land(platform, topic, records, flush_id)
         except Exception as failure:  # noqa: BLE001 - a table that fails does not stop the others
-            failures.append(f"{topic}: {reason_of(failure)}")
+            result.failures[topic] = reason_of(failure)
             continue
         result.records += len(records)
         result.tables[topic] = time.perf_counter() - started
-    if failures:
-        raise CommitUnknownError(f"{len(failures)} tables of flush {flush_id} will be tried again: {failures[0]}")
     platform.step("before forget")
-    buffer.forget(flush_id)
+    left = [encode(record) for topic in result.failures for record in rows[topic]]
+    if left:
+        buffer.keep(flush_id, left, RETRY_S)
+    else:
+        buffer.forget(flush_id)
     platform.step("after forget")
     return result
+
+
+class _Renewal:
+    """Renews a claim when it is called and some seconds have passed."""
+
+    def __init__(self, buffer: Buffer, flush_id: str) -> None:
+        self._buffer, self._flush_id = buffer, flush_id
+        self._renewed = time.monotonic()
+
+    def __call__(self) -> None:
+        if time.monotonic() - self._renewed > RENEW_S:
+            self._buffer.renew(self._flush_id)
+            self._renewed = time.monotonic()
 
 
 def _routed(platform: Platform, puts: Iterable[bytes]) -> tuple[dict[str, list[RawRecord]], list[DeadLetter]]:

@@ -126,8 +126,7 @@ def _commit(platform: Platform, seen: TableView | None, errors: Sequence[Mapping
     """Whether it was done; an append must follow what was seen, so that whoever lost the lease doubles nothing."""
     table, done = platform.rules.databases.dlq_errors, False
     if replaces:
-        platform.catalog.replace(table, these(errors), errors)
-        return True
+        return platform.catalog.replace(table, these(errors), errors, only_at=seen.head if seen else None)
 
     def plan(found: TableView) -> Sequence[int] | None:
         nonlocal done

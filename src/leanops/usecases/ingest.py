@@ -1,19 +1,26 @@
 """The processor: what waits in a queue becomes records of the delivery stream. It judges envelopes, never payloads."""
 
 import random
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 
-from leanops.domain.envelope import BadEnvelope, Envelope, encoded, envelopes_in, is_claim
-from leanops.domain.errors import DeliveryUnavailableError, RetryableError, StateConflictError
+from leanops.domain.envelope import BadEnvelope, Envelope, encoded, envelopes_in
+from leanops.domain.errors import (
+    DeliveryUnavailableError,
+    PermanentError,
+    RetryableError,
+    StateConflictError,
+    reason_of,
+)
 from leanops.domain.failures import Rule
 from leanops.domain.records import raw_record
 from leanops.domain.topics import queue_name
 from leanops.ports.clock import Clock, millis
 from leanops.ports.delivery import MAX_RECORD_BYTES, Delivery
-from leanops.ports.files import Files
+from leanops.ports.files import CLAIMS, Files, checked_name
 from leanops.ports.queue import Queue, Receipt, Received
 from leanops.ports.state import IDEMPOTENCY_KEYS, Row, StateStore
 from leanops.usecases.dead_letters import DeadLetter, bury
@@ -54,6 +61,19 @@ class Ingested:
     buried: int = 0
 
 
+def repeat_key(queue: str, message_id: str) -> str:
+    """Under which a delivered message is remembered."""
+    return f"{queue}/{message_id}"
+
+
+def _is_claim(name: str) -> bool:
+    """Whether an envelope may ask for this file: any other would let a message read what is not its own."""
+    try:
+        return checked_name(name).startswith(CLAIMS)
+    except PermanentError:
+        return False
+
+
 class _ClaimGoneError(Exception):
     """The file of a claim check is not there."""
 
@@ -71,9 +91,14 @@ def work(processor: Processor, queue: Queue, name: str, at_most: int) -> Ingeste
             queue.change_visibility(name, receipts, VISIBILITY_S)
 
     processor.step("after receive")
-    result = ingest(processor, name, received, hold)
+    try:
+        result = ingest(processor, name, received, hold)
+    except RetryableError:
+        raise
+    except Exception as failure:  # noqa: BLE001 - unknown: the messages come again, alone in the end, then are dead
+        result = Ingested(failed=list(received), reasons=[reason_of(failure)])
     processor.step("before delete")
-    queue.delete(name, result.done)
+    processor.patience.persist(lambda: queue.delete(name, result.done), hold)
     for message in result.failed:
         queue.change_visibility(name, [message.receipt], _backoff_s(message.receives))
     processor.step("after delete")
@@ -100,7 +125,7 @@ def ingest(
     persist = processor.patience.persist
     if processor.idempotency_hours:
         result.repeats = persist(batch.drop_repeats, hold)
-    persist(batch.bury, hold)
+    batch.bury()
     processor.step("before put")
     batch.deliver()
     processor.step("after put")
@@ -115,6 +140,7 @@ class _Batch:
 
     def __init__(self, processor: Processor, queue: str, hold: Callable[[], None]) -> None:
         self.processor, self.queue, self.hold = processor, queue, hold
+        self._held = time.monotonic()
         self.records: list[bytes] = []
         self.ids: list[str] = []
         self.letters: list[DeadLetter] = []
@@ -145,7 +171,7 @@ class _Batch:
             self._add_bytes(envelope)
 
     def _add_bytes(self, envelope: Envelope) -> None:
-        if envelope.claim is not None and not is_claim(envelope.claim):
+        if envelope.claim is not None and not _is_claim(envelope.claim):
             self._reject(envelope, Rule.BAD_ENVELOPE, "its claim check names no file of claims")
             return
         data = envelope.data if envelope.claim is None else self._claimed(envelope.claim)
@@ -157,6 +183,7 @@ class _Batch:
             self._reject(envelope, Rule.BAD_ENVELOPE, f"its payload is not UTF-8, at byte {wrong.start}")
 
     def _claimed(self, name: str) -> bytes | None:
+        self._keep()
         return self.processor.patience.persist(lambda: self.processor.files.get(name), self.hold)
 
     def _accept(self, envelope: Envelope, payload: str) -> None:
@@ -175,12 +202,21 @@ class _Batch:
         letter = DeadLetter(topic, encoded(envelope), rule, reason, envelope.message_id, envelope.publish_time)
         self.letters.append(letter)
 
+    def _keep(self) -> None:
+        """Stay in possession of the messages where the work on them takes long."""
+        if time.monotonic() - self._held > VISIBILITY_S / 3:
+            self.hold()
+            self._held = time.monotonic()
+
     def bury(self) -> None:
         """Archive what cannot go on."""
-        if self.letters:
-            self.processor.step("before bury")
-            bury(self.letters, self.processor.files, self.processor.state, self.processor.clock)
-            self.processor.step("after bury")
+        processor = self.processor
+        for letter in self.letters:
+            self._keep()
+            processor.step("before bury")
+            noted = partial(bury, [letter], processor.files, processor.state, processor.clock)
+            processor.patience.persist(noted, self.hold)
+            processor.step("after bury")
 
     def deliver(self) -> None:
         """Put every record; of a put that took only a part, the rest again."""
@@ -199,6 +235,7 @@ class _Batch:
         """Leave out the events delivered before, and repeats among these; how many they were."""
         fresh: dict[str, bytes] = {}
         for name, record in zip(self.ids, self.records, strict=True):
+            self._keep()
             if name not in fresh and not self._is_known(name):
                 fresh[name] = record
         repeats = len(self.records) - len(fresh)
@@ -206,14 +243,15 @@ class _Batch:
         return repeats
 
     def _is_known(self, message_id: str) -> bool:
-        stored = self.processor.state.get(IDEMPOTENCY_KEYS, (f"{self.queue}/{message_id}",))
+        stored = self.processor.state.get(IDEMPOTENCY_KEYS, (repeat_key(self.queue, message_id),))
         return stored is not None and int(stored.row["expires_at"] or 0) > self.stamp
 
     def remember(self) -> None:
         """Note what was delivered, so that a repeat is known."""
         expires = self.stamp + self.processor.idempotency_hours * HOUR_MS
         for name in self.ids:
-            key = f"{self.queue}/{name}"
+            self._keep()
+            key = repeat_key(self.queue, name)
             stored = self.processor.state.get(IDEMPOTENCY_KEYS, (key,))
             # Another worker may have noted the same repeat meanwhile.
             with suppress(StateConflictError):

@@ -6,18 +6,20 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 
-from leanops.domain.errors import QueueStoppedError, UsageError
+from leanops.domain.errors import DeliveryUnavailableError, QueueStoppedError, UsageError
 from leanops.domain.events import Event, event_from_line
 from leanops.domain.topics import queue_name
-from leanops.ports.delivery import Buffer
+from leanops.ports.delivery import MAX_RECORD_BYTES, Buffer
 from leanops.ports.files import Files
 from leanops.ports.queue import Queue
 from leanops.usecases.platform import Platform
-from leanops.usecases.send import messages
+from leanops.usecases.send import messages, send_all
 from leanops.usecases.topics import find_topic
-from leanops.usecases.workers import DELIVERY, PROCESSOR, alive
+from leanops.usecases.workers import DELIVERY, PROCESSOR, heard_of
 
 EVENTS_PER_SEND = 2_000
+LONGEST_LINE = MAX_RECORD_BYTES - 10_000
+"""With its envelope, a line still fits into a record."""
 _BLANKS = " \t\x0b\f\r"
 
 
@@ -33,9 +35,7 @@ def publish(
     find_topic(platform, topic)
     published, rest = 0, iter(events)
     while chunk := [event.envelope(topic) for event in islice(rest, EVENTS_PER_SEND)]:
-        waiting = [message for message, _ in messages(queue, files, platform.clock, chunk)]
-        while waiting:
-            waiting = [waiting[position] for position in queue.send(waiting)]
+        send_all(queue, [message for message, _ in messages(queue, files, platform.clock, chunk)])
         published += len(chunk)
         progress(published)
     return published
@@ -80,7 +80,10 @@ def wait_until_landed(landing: Landing, topic: str) -> None:
 
 def _until(landing: Landing, is_waiting: Callable[[], bool], part: str, turn: Callable[[], int]) -> None:
     while is_waiting():
-        if alive(landing.platform.state, landing.platform.clock, part) or not turn():
+        heard = heard_of(landing.platform.state, landing.platform.clock, part)
+        if heard.problem:
+            raise DeliveryUnavailableError(f"the events wait, because {part} fails: {heard.problem}")
+        if heard.workers or not turn():
             landing.pause(0.1)
 
 
@@ -92,6 +95,8 @@ def events_from_lines(platform: Platform, lines: Iterable[bytes], name: str, *, 
         text = _decoded(raw.rstrip(b"\r\n"), f"{name} line {number}")
         if not text.strip(_BLANKS):
             continue
+        if len(raw) > LONGEST_LINE:
+            raise UsageError(f"{name} line {number} has {len(raw):,} bytes; the delivery stream takes {LONGEST_LINE:,}")
         if envelope:
             yield event_from_line(text, f"{name} line {number}")
         else:

@@ -8,13 +8,15 @@ from enum import StrEnum
 from typing import Any
 
 from leanops.domain.envelope import Envelope, envelopes_in
-from leanops.domain.errors import RetryableError, UsageError
+from leanops.domain.errors import FilesUnavailableError, UsageError
 from leanops.domain.failures import Status
 from leanops.domain.tables import ERRORS
 from leanops.domain.topics import check_topic, queue_name
 from leanops.ports.files import Files
 from leanops.ports.queue import Outgoing, Queue
+from leanops.ports.state import IDEMPOTENCY_KEYS
 from leanops.usecases.dlq import alone, these
+from leanops.usecases.ingest import repeat_key
 from leanops.usecases.leases import check
 from leanops.usecases.platform import Platform
 from leanops.usecases.send import messages
@@ -181,13 +183,15 @@ class _Replay:
                 taken += self._taken(piece)
                 self.platform.step("after send")
                 self.pace.wait(len(piece))
-        except RetryableError:
+        except (Exception, KeyboardInterrupt):
             _mark(self.platform, taken, Status.REPLAYED)
             raise
         _mark(self.platform, taken, Status.REPLAYED)
         return [row["error_id"] for row in taken]
 
     def _taken(self, piece: Sequence[Row]) -> list[Row]:
+        for row in piece:
+            self._forget_delivery(row)
         left = [(row, self._message(row)) for row in piece]
         for _ in range(TRIES):
             left = [left[position] for position in self.queue.send([message for _, message in left])]
@@ -195,6 +199,13 @@ class _Replay:
                 break
         refused = {row["error_id"] for row, _ in left}
         return [row for row in piece if row["error_id"] not in refused]
+
+    def _forget_delivery(self, row: Row) -> None:
+        """Or the processor would drop as a repeat what it once delivered and no table took."""
+        key = (repeat_key(queue_name(row["topic_name"]), row["message_id"]),)
+        stored = self.platform.state.get(IDEMPOTENCY_KEYS, key)
+        if stored:
+            self.platform.state.delete(IDEMPOTENCY_KEYS, key, expected=stored.revision)
 
     def _obstacle(self, row: Row) -> Outcome | None:
         """Why a letter cannot be sent."""
@@ -210,7 +221,9 @@ class _Replay:
 
     def _message(self, row: Row) -> Outgoing:
         """The letter as it was archived; one put back together from a claim check goes by claim check again."""
-        body = self.files.get(row["source"]) or b""
+        body = self.files.get(row["source"])
+        if body is None:
+            raise FilesUnavailableError(f"the file {row['source']} was there a moment ago; try again")
         if len(body) > self.queue.max_bytes:
             claimed, _ = next(messages(self.queue, self.files, self.platform.clock, _envelopes(body)))
             body = claimed.body

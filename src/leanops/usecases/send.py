@@ -1,12 +1,13 @@
 """Events on their way into a queue: packed into messages, and by claim check where they are too large for one."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from hashlib import sha256
 
 from leanops.domain.envelope import Envelope, bodies, encoded
+from leanops.domain.errors import QueueUnavailableError
 from leanops.domain.topics import queue_name
 from leanops.ports.clock import Clock
-from leanops.ports.files import Files
+from leanops.ports.files import CLAIMS, Files
 from leanops.ports.queue import Outgoing, Queue
 
 
@@ -19,11 +20,21 @@ def messages(
         yield Outgoing(queue_name(members[0].topic), fitting), members
 
 
+def send_all(queue: Queue, outgoing: Sequence[Outgoing], tries: int = 5) -> None:
+    """Send them all; raises QueueUnavailableError where the queue keeps refusing some."""
+    left = list(outgoing)
+    for _ in range(tries):
+        left = [left[position] for position in queue.send(left)]
+        if not left:
+            return
+    raise QueueUnavailableError(f"the queue did not take {len(left)} of {len(outgoing)} messages; try again later")
+
+
 def _claimed(files: Files, clock: Clock, envelope: Envelope) -> Envelope:
     """The envelope with its bytes in a file; the file is there before anyone can ask for it."""
     data = envelope.payload.encode() if envelope.payload is not None else envelope.data or b""
     identity = sha256(f"{envelope.topic}\n{envelope.message_id}".encode()).hexdigest()[:32]
-    name = f"claims/{clock():%Y-%m-%d}/{queue_name(envelope.topic)}/{identity}"
+    name = f"{CLAIMS}{clock():%Y-%m-%d}/{queue_name(envelope.topic)}/{identity}"
     files.put(name, data)
     return Envelope(
         envelope.topic,

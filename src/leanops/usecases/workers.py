@@ -1,12 +1,11 @@
 """Background parts: each in a thread of its own, tried again when it fails, and telling the state store how it is."""
 
 import threading
-import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from leanops.domain.errors import RetryableError, reason_of
+from leanops.domain.errors import LeanOpsError, reason_of
 from leanops.ports.clock import Clock, millis
 from leanops.ports.state import WORKERS, Row, StateStore
 
@@ -28,6 +27,8 @@ class Part:
     name: str
     turn: Callable[[], int]
     pause_s: float
+    problem: Callable[[], str | None] = lambda: None
+    """What is wrong though the last turn came to its end."""
 
 
 @dataclass
@@ -44,13 +45,27 @@ class Worker:
     failed: int = 0
     error: str | None = None
     _started: int = 0
-    _beaten: float = field(default=float("-inf"))
 
     def run(self) -> None:
-        """Turn after turn until it is told to stop."""
+        """Turn after turn until it is told to stop; a thread of its own says meanwhile that it is alive."""
+        ended = threading.Event()
+        heart = threading.Thread(target=self._beat_until, args=(ended,), name=f"{self.part.name}-beats", daemon=True)
+        heart.start()
+        try:
+            self._turn_after_turn()
+        finally:
+            ended.set()
+            heart.join()
+            self.forget()
+
+    def _beat_until(self, ended: threading.Event) -> None:
+        self.beat()
+        while not ended.wait(BEAT_S):
+            self.beat()
+
+    def _turn_after_turn(self) -> None:
         pause = self.part.pause_s
         while not self.stopping.is_set():
-            self.beat()
             try:
                 did = self.part.turn()
             except Exception as failure:  # noqa: BLE001 - whatever it is, the part must not be gone for good
@@ -61,26 +76,22 @@ class Worker:
                 self.stopping.wait(pause)
                 continue
             self.done += did
-            pause, self.error = self.part.pause_s, None
+            pause, self.error = self.part.pause_s, self.part.problem()
             if not did:
                 self.stopping.wait(pause)
-        self.forget()
 
     def beat(self) -> None:
-        """Say that it is alive, every few seconds."""
-        if time.monotonic() - self._beaten < BEAT_S:
-            return
-        self._beaten = time.monotonic()
+        """Say that it is alive."""
         self._started = self._started or millis(self.clock())
         # A state store that is away is no reason to stop; whoever looks will find this part silent.
-        with suppress(RetryableError):
+        with suppress(LeanOpsError):
             stored = self.state.get(WORKERS, (self._name,))
             self.state.put(WORKERS, self._row(), expected=stored.revision if stored else None)
             self.state.purge(WORKERS, "beat_at", millis(self.clock()) - FORGOTTEN_MS)
 
     def forget(self) -> None:
         """Say that it has ended."""
-        with suppress(RetryableError):
+        with suppress(LeanOpsError):
             stored = self.state.get(WORKERS, (self._name,))
             if stored:
                 self.state.delete(WORKERS, (self._name,), expected=stored.revision)
@@ -111,7 +122,18 @@ def serve(workers: Sequence[Worker], stopping: threading.Event) -> None:
         thread.join()
 
 
-def alive(state: StateStore, clock: Clock, part: str) -> bool:
-    """Whether some process does this part's work."""
-    since = millis(clock()) - ALIVE_MS
-    return any(row.row["part"] == part and int(row.row["beat_at"] or 0) >= since for row in state.rows(WORKERS))
+@dataclass(frozen=True)
+class Heard:
+    """What was heard lately of the processes that do a part's work."""
+
+    workers: int
+    problem: str | None
+
+
+def heard_of(state: StateStore, clock: Clock, part: str) -> Heard:
+    """How many processes do this part's work, and what is wrong if something is wrong with all of them."""
+    now = millis(clock())
+    rows = [found.row for found in state.rows(WORKERS) if found.row["part"] == part]
+    living = [row for row in rows if 0 <= now - int(row["beat_at"] or 0) <= ALIVE_MS]
+    problems = [str(row["error"]) for row in living if row["error"]]
+    return Heard(len(living), problems[0] if problems and len(problems) == len(living) else None)

@@ -1,14 +1,15 @@
 """What is on its way to RAW, and the background parts that bring it there."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
+from leanops.domain.breaker import State, breaker_of
 from leanops.ports.clock import Clock, millis
 from leanops.ports.delivery import Waiting
 from leanops.ports.queue import Depth
-from leanops.ports.state import ERROR_TRACKER, WORKERS, Row, StateStore
+from leanops.ports.state import BREAKERS, ERROR_TRACKER, WORKERS, Row, StateStore
 
 SILENT_MS = 30_000
 
@@ -50,6 +51,8 @@ class Background:
     delivery: Waiting
     undrained: int
     """Dead letters that are not in dlq_errors yet."""
+    stopped: Mapping[str, str] = field(default_factory=dict)
+    """Queue → why its circuit breaker stops it."""
 
     @property
     def queued(self) -> int:
@@ -64,6 +67,7 @@ class Background:
             },
             "delivery": {"waiting": self.delivery.records, "landing": self.delivery.claimed},
             "undrained": self.undrained,
+            "stopped": dict(self.stopped),
         }
 
 
@@ -71,7 +75,10 @@ def background(state: StateStore, queues: Mapping[str, Depth], delivery: Waiting
     """Every worker that was heard of lately, and what waits before RAW."""
     now = millis(clock())
     workers = sorted((_worker(stored.row, now) for stored in state.rows(WORKERS)), key=lambda found: found.worker)
-    return Background(tuple(workers), queues, delivery, sum(1 for _ in state.rows(ERROR_TRACKER)))
+    undrained = sum(1 for _ in state.rows(ERROR_TRACKER))
+    found = {str(stored.row["queue"]): breaker_of(stored.row) for stored in state.rows(BREAKERS)}
+    stopped = {queue: one.reason or "by hand" for queue, one in found.items() if one.state is not State.CLOSED}
+    return Background(tuple(workers), queues, delivery, undrained, stopped)
 
 
 def _worker(row: Row, now: int) -> WorkerStatus:
@@ -81,7 +88,7 @@ def _worker(row: Row, now: int) -> WorkerStatus:
         worker=str(row["worker"]).rpartition("/")[0],
         since=_moment(int(row["started_at"] or 0)),
         beat=_moment(beat),
-        is_silent=now - beat > SILENT_MS,
+        is_silent=not 0 <= now - beat <= SILENT_MS,
         done=int(row["done"] or 0),
         failed=int(row["failed"] or 0),
         error=None if row["error"] is None else str(row["error"]),

@@ -63,6 +63,16 @@ def write_whole(path: Path, data: bytes) -> None:
     except OSError:
         Path(scratch).unlink(missing_ok=True)
         raise
+    _sync_folder(path.parent)
+
+
+def _sync_folder(path: Path) -> None:
+    """A new name survives a power cut only once its folder is on disk too."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 @contextmanager

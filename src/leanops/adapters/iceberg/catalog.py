@@ -136,8 +136,11 @@ class IcebergCatalog:
             transaction = _Transaction(table)
             rows = pa.table(dict(columns), schema=table.schema().as_arrow())
             transaction.append(rows, snapshot_properties=dict(properties))
-            if expired:
-                ExpireSnapshots(transaction).by_ids(list(expired)).commit()
+            # A tag or branch may hold what nobody reads any more.
+            held = {reference.snapshot_id for reference in table.metadata.refs.values()}
+            free = [snapshot for snapshot in expired if snapshot not in held]
+            if free:
+                ExpireSnapshots(transaction).by_ids(free).commit()
             transaction.commit_transaction()
 
         try:
@@ -159,11 +162,14 @@ class IcebergCatalog:
         if self._catalog.table_exists(name):
             self._retried(name, lambda table: table.delete(where))
 
-    def replace(self, name: str, where: str, rows: Sequence[Mapping[str, Any]]) -> None:
-        def overwrite(table: Table) -> None:
+    def replace(self, name: str, where: str, rows: Sequence[Mapping[str, Any]], *, only_at: int | None = None) -> bool:
+        def overwrite(table: Table) -> bool:
+            if only_at not in (None, table.metadata.current_snapshot_id):
+                return False
             table.overwrite(pa.Table.from_pylist(list(rows), schema=table.schema().as_arrow()), overwrite_filter=where)
+            return True
 
-        self._retried(name, overwrite)
+        return self._retried(name, overwrite)
 
     def count(self, name: str) -> int:
         try:

@@ -20,6 +20,8 @@ _puts = sa.Table(
     sa.Column("records", sa.Integer, nullable=False),
     sa.Column("bytes", sa.Integer, nullable=False),
     sa.Index("delivery_puts_flush", "flush_id", "id"),
+    # A stalled reader must not find another's records under an id it knew.
+    sqlite_autoincrement=True,
 )
 # Apart, because SQLite would write the lines anew when a flush claims them.
 _lines = sa.Table(
@@ -35,6 +37,7 @@ _flushes = sa.Table(
     sa.Column("lease_until", sa.BigInteger, nullable=False),
 )
 PUTS_PER_CLAIM = 5_000
+LONGEST_LEASE_MS = 900_000
 
 
 class SqlBuffer:
@@ -54,14 +57,8 @@ class SqlBuffer:
         """All of them in one transaction."""
         if not records:
             return []
-        lines = b"\n".join(records)
-        row = {"put_at": self._clock_ms(), "records": len(records), "bytes": len(lines)}
-
-        def insert(connection: Connection) -> None:
-            put = connection.execute(sa.insert(_puts).values(row).returning(_puts.c.id)).scalar_one()
-            connection.execute(sa.insert(_lines).values(put=put, lines=lines))
-
-        self._database.transact(insert)
+        now = self._clock_ms()
+        self._database.transact(lambda connection: _insert(connection, records, put_at=now))
         return []
 
     def waiting(self) -> Waiting:
@@ -117,10 +114,12 @@ class SqlBuffer:
     def take_over(self) -> str | None:
         """The first to write the new lease has it."""
         now = self._clock_ms()
-        late = sa.select(_flushes.c.flush_id).where(_flushes.c.lease_until < now).order_by(_flushes.c.flush_id).limit(1)
+        # A lease longer than any that is given was written before the clock was set back.
+        is_over = sa.not_(_flushes.c.lease_until.between(now, now + LONGEST_LEASE_MS))
+        late = sa.select(_flushes.c.flush_id).where(is_over).order_by(_flushes.c.lease_until).limit(1)
         mine = (
             sa.update(_flushes)
-            .where(_flushes.c.flush_id == late.scalar_subquery(), _flushes.c.lease_until < now)
+            .where(_flushes.c.flush_id == late.scalar_subquery(), is_over)
             .values(lease_until=now + self._lease_ms)
             .returning(_flushes.c.flush_id)
         )
@@ -139,13 +138,26 @@ class SqlBuffer:
         content = sa.select(_lines.c.lines).where(_lines.c.put == put)
         return self._database.run(lambda connection: connection.execute(content).scalar_one_or_none())
 
+    def keep(self, flush_id: str, records: Sequence[bytes], retry_s: float) -> None:
+        """One put in place of all that the claim had; a claim that is gone stays so."""
+        until = self._clock_ms() + min(int(retry_s * 1000), LONGEST_LEASE_MS)
+        waits = sa.update(_flushes).where(_flushes.c.flush_id == flush_id).values(lease_until=until)
+        oldest = sa.select(sa.func.min(_puts.c.put_at)).where(_puts.c.flush_id == flush_id)
+
+        def replace(connection: Connection) -> None:
+            if not connection.execute(waits).rowcount:
+                return
+            put_at = connection.execute(oldest).scalar()
+            _delete(connection, flush_id)
+            _insert(connection, records, put_at=put_at or 0, flush_id=flush_id)
+
+        self._database.transact(replace)
+
     def forget(self, flush_id: str) -> None:
         """Delete what a flush has landed."""
-        mine = sa.select(_puts.c.id).where(_puts.c.flush_id == flush_id)
 
         def delete(connection: Connection) -> None:
-            connection.execute(sa.delete(_lines).where(_lines.c.put.in_(mine)))
-            connection.execute(sa.delete(_puts).where(_puts.c.flush_id == flush_id))
+            _delete(connection, flush_id)
             connection.execute(sa.delete(_flushes).where(_flushes.c.flush_id == flush_id))
 
         self._database.transact(delete)
@@ -153,6 +165,19 @@ class SqlBuffer:
     def close(self) -> None:
         """Close every connection."""
         self._database.close()
+
+
+def _insert(connection: Connection, records: Sequence[bytes], **columns: Any) -> None:
+    lines = b"\n".join(records)
+    row = {"records": len(records), "bytes": len(lines), **columns}
+    put = connection.execute(sa.insert(_puts).values(row).returning(_puts.c.id)).scalar_one()
+    connection.execute(sa.insert(_lines).values(put=put, lines=lines))
+
+
+def _delete(connection: Connection, flush_id: str) -> None:
+    mine = sa.select(_puts.c.id).where(_puts.c.flush_id == flush_id)
+    connection.execute(sa.delete(_lines).where(_lines.c.put.in_(mine)))
+    connection.execute(sa.delete(_puts).where(_puts.c.flush_id == flush_id))
 
 
 def _up_to(puts: Iterable[Any], at_most: int) -> list[int]:

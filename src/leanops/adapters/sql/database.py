@@ -30,6 +30,8 @@ Item = TypeVar("Item")
 
 # serialization_failure, deadlock_detected, lock_not_available
 CONTENTION = {"40001", "40P01", "55P03"}
+# read_only_sql_transaction, idle_in_transaction_session_timeout: this server is not the one that writes, just now.
+FAILOVER = {"25006", "25P03"}
 
 
 class Database:
@@ -125,7 +127,8 @@ class Database:
         else:
             place = f"{holds} database {url.database} on {url.host}:{url.port or 5432}"
             advice = "check that it runs, its address and its password"
-        if isinstance(error, OperationalError | InterfaceError | PoolTimeoutError):
+        is_away = getattr(getattr(error, "orig", None), "sqlstate", None) in FAILOVER
+        if is_away or isinstance(error, OperationalError | InterfaceError | PoolTimeoutError):
             return self._unavailable(f"{place} does not answer ({reason}); {advice}, then try again")
         return PermanentError(
             f"{place} refuses ({reason}); check that it is a Lean-Ops store which this user may change"

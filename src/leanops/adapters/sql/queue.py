@@ -26,6 +26,7 @@ BLOCK_BYTES = 1 << 20
 COMES_ALONE = 2
 """Received this often without success, the messages of a block are tried one by one."""
 LOOK_AHEAD = 64
+LONGEST_HIDDEN_MS = 3_600_000
 
 _metadata = sa.MetaData()
 _blocks = sa.Table(
@@ -42,6 +43,7 @@ _blocks = sa.Table(
     sa.Column("sent_at", sa.BigInteger, nullable=False),
     sa.Index("queue_blocks_order", "queue", "id"),
     sa.Index("queue_blocks_origin", "origin"),
+    sqlite_autoincrement=True,
 )
 # Apart, because SQLite would write the bodies anew with every change of a lease.
 _bodies = sa.Table(
@@ -138,7 +140,7 @@ class SqlQueue:
     def depth(self, queue: str) -> Depth:
         """By the rows of its blocks."""
         now = self._clock_ms()
-        visible = sa.case((_blocks.c.visible_at <= now, _blocks.c.messages), else_=0)
+        visible = sa.case((_is_visible(now), _blocks.c.messages), else_=0)
         counts = sa.select(
             sa.func.coalesce(sa.func.sum(visible), 0),
             sa.func.coalesce(sa.func.sum(_blocks.c.messages), 0),
@@ -158,14 +160,14 @@ class SqlQueue:
         """As if they were sent anew; those that someone has in hand stay."""
         now = self._clock_ms()
         again = sa.update(_blocks).values(queue=queue, receives=0, visible_at=0, lease=0, origin=None, sent_at=now)
-        free = again.where(_blocks.c.queue == dead_letters(queue), _blocks.c.visible_at <= now)
+        free = again.where(_blocks.c.queue == dead_letters(queue), _is_visible(now))
         moved = free.where(_blocks.c.sent_at >= now - RETENTION_MS).returning(_blocks.c.messages)
         return int(self._database.run(lambda connection: sum(connection.execute(moved).scalars())))
 
     def ready(self) -> list[str]:
         """The queues with messages to be received, those that waited longest first."""
         first = sa.func.min(_blocks.c.id)
-        waiting = sa.select(_blocks.c.queue).where(_blocks.c.visible_at <= self._clock_ms())
+        waiting = sa.select(_blocks.c.queue).where(_is_visible(self._clock_ms()))
         names = waiting.group_by(_blocks.c.queue).order_by(first)
         return list(self._database.run(lambda connection: connection.execute(names).scalars().all()))
 
@@ -174,7 +176,7 @@ class SqlQueue:
         self._database.close()
 
     def _visible(self, connection: Connection, queue: str, now: int) -> Sequence[Any]:
-        visible = sa.select(_blocks).where(_blocks.c.queue == queue, _blocks.c.visible_at <= now)
+        visible = sa.select(_blocks).where(_blocks.c.queue == queue, _is_visible(now))
         first = visible.order_by(_blocks.c.id).limit(LOOK_AHEAD)
         # Two readers of PostgreSQL must not wait for each other; of SQLite there is one at a time.
         first = first.with_for_update(skip_locked=True) if self._database.dialect == "postgresql" else first
@@ -182,7 +184,12 @@ class SqlQueue:
 
 
 def _ms(seconds: float) -> int:
-    return int(seconds * 1000)
+    return min(int(seconds * 1000), LONGEST_HIDDEN_MS)
+
+
+def _is_visible(now: int) -> sa.ColumnElement[bool]:
+    """Hidden for longer than anything is hidden: it was taken in hand before the clock was set back."""
+    return sa.not_(_blocks.c.visible_at.between(now + 1, now + LONGEST_HIDDEN_MS))
 
 
 def _in_blocks(bodies: Iterable[bytes]) -> Iterator[list[bytes]]:
@@ -209,14 +216,18 @@ def _insert(connection: Connection, bodies: Sequence[bytes | None], like: Any = 
 
 
 def _settled(connection: Connection, blocks: Sequence[Any], now: int) -> bool:
-    """Put aside what must not be received as it is; whether there was any."""
-    too_old = [block.id for block in blocks if block.sent_at < now - RETENTION_MS]
-    kept = [block for block in blocks if block.sent_at >= now - RETENTION_MS and not _is_dead(block)]
-    dead = [block for block in kept if block.receives >= MAX_RECEIVES]
-    failing = [block for block in kept if COMES_ALONE <= block.receives < MAX_RECEIVES and block.messages > 1]
+    """Put aside what must not be received as it is; whether there was any.
+
+    What is too old becomes a dead letter, and only then goes: the clock may be what is wrong.
+    """
+    too_old = [block.id for block in blocks if block.sent_at < now - RETENTION_MS and _is_dead(block)]
+    kept = [block for block in blocks if not _is_dead(block)]
+    dead = [block for block in kept if block.receives >= MAX_RECEIVES or block.sent_at < now - RETENTION_MS]
+    failing = [block for block in kept if block not in dead and block.receives >= COMES_ALONE and block.messages > 1]
     _drop(connection, too_old)
     if dead:
         moved = {"queue": dead_letters(dead[0].queue), "receives": 0, "visible_at": 0, "lease": 0, "origin": None}
+        moved["sent_at"] = now
         ids = [block.id for block in dead]
         connection.execute(sa.update(_blocks).where(_blocks.c.id.in_(ids)).values(moved))
     for block in failing:

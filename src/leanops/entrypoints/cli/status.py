@@ -85,8 +85,10 @@ def show_background(before: "Background") -> None:
     said = ", ".join(f"{count:,} {where}" for where, count in waiting.items() if count)
     if said:
         is_served = any(not worker.is_silent for worker in before.workers)
-        hint = "" if is_served else "; leanops serve brings them to RAW"
+        hint = "" if is_served else "; leanops serve brings them on"
         say(f"before RAW: {said}{hint}")
+    for queue, reason in before.stopped.items():
+        say(f"{queue}: stopped by its circuit breaker: {reason}; see leanops breaker show", style="bold red")
 
 
 def _health(worker: "WorkerStatus") -> Any:
