@@ -79,16 +79,26 @@ def test_a_message_that_kills_its_readers_takes_no_other_to_the_dead_letters(pla
     assert bodies_of(place.receive(queue=dead_letters(place.name))) == [numbered(20)[7]]
 
 
-def test_after_fourteen_days_a_message_is_gone(place: Place) -> None:
+def test_after_fourteen_days_a_message_is_a_dead_letter_and_a_dead_letter_is_gone(place: Place) -> None:
     place.send(b"old")
-    place.send(b"old too", to=dead_letters(place.name))
+    place.send(b"dead", to=dead_letters(place.name))
     place.clock.advance(14 * 86_400 + 1)
     place.send(b"new")
 
     assert place.queue.depth(place.name).messages == 1
     assert bodies_of(place.receive()) == [b"new"]
-    assert place.queue.redrive(place.name) == 0
+    assert bodies_of(place.receive(queue=dead_letters(place.name))) == [b"old"]
+    place.clock.advance(14 * 86_400 + 1)
     assert place.receive(queue=dead_letters(place.name)) == []
+
+
+def test_a_message_sent_under_a_wrong_clock_is_not_lost(place: Place) -> None:
+    place.clock.advance(-50 * 365 * 86_400)
+    place.send(b"from 1976")
+    place.clock.advance(50 * 365 * 86_400)
+
+    assert place.receive() == []
+    assert bodies_of(place.receive(queue=dead_letters(place.name))) == [b"from 1976"]
 
 
 def test_ready_names_the_queues_with_messages_to_receive(place: Place) -> None:
