@@ -29,6 +29,11 @@ class Publisher:
     def remove(self, name: str) -> None:
         self._topics.delete_topic(request={"topic": f"projects/{self.project}/topics/{name}"})
 
+    def subscribe(self, name: str, **labels: str) -> None:
+        path = f"projects/{self.project}/{{}}/{name}"
+        request = {"name": path.format("subscriptions"), "topic": path.format("topics"), "labels": labels}
+        self._subscriptions.create_subscription(request=request)
+
     def subscription(self, name: str) -> Any:
         path = f"projects/{self.project}/subscriptions/{name}"
         return self._subscriptions.get_subscription(request={"subscription": path})
@@ -65,7 +70,10 @@ def test_topics_are_taken_in_marked_and_taken_back(publisher: Publisher, capsys:
     assert first == {"orders": "new", "Shop.v1~x+y%z": "new", "errors": "refused"}
     made = publisher.subscription("Shop.v1~x+y%z")
     assert (made.ack_deadline_seconds, made.message_retention_duration.days) == (60, 7)
-    assert not made.enable_message_ordering
+    assert made.enable_message_ordering
+    assert "expiration_policy" in made
+    assert not made.expiration_policy.ttl
+    assert dict(made.labels) == {"leanops": "bridge"}
     assert set(discovered(capsys, publisher).values()) == {"known", "refused"}
     publisher.remove("orders")
     assert discovered(capsys, publisher)["orders"] == "gone"
@@ -74,6 +82,25 @@ def test_topics_are_taken_in_marked_and_taken_back(publisher: Publisher, capsys:
     publisher.remove_subscription("orders")
     assert discovered(capsys, publisher)["orders"] == "back"
     assert discovered(capsys, publisher)["orders"] == "known"
+
+
+def test_a_subscription_of_someone_else_is_left_alone(publisher: Publisher, capsys: pytest.CaptureFixture[str]) -> None:
+    publisher.make("orders")
+    publisher.subscribe("orders")
+    assert discovered(capsys, publisher) == {"orders": "failed"}
+    publisher.remove_subscription("orders")
+    publisher.subscribe("orders", leanops="bridge")
+    assert discovered(capsys, publisher) == {"orders": "new"}
+
+
+def test_subscriptions_are_called_as_the_setting_says(
+    publisher: Publisher, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LEANOPS_BRIDGE_SUBSCRIPTION", "lake-{topic}")
+    publisher.make("orders")
+    assert discovered(capsys, publisher) == {"orders": "new"}
+    assert publisher.subscription("lake-orders").topic.endswith("/topics/orders")
+    assert discovered(capsys, publisher) == {"orders": "known"}
 
 
 def test_prefix_and_labels_choose(publisher: Publisher, capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from leanops.domain.errors import SourceUnavailableError
 from leanops.domain.tables import OPS
-from leanops.ports.listing import ListedTopic
+from leanops.ports.listing import ListedTopic, Subscription
 from leanops.usecases.discover import Action, Wanted, discover, tfvars
 from leanops.usecases.topics import add_topic, list_topics
 from tests.builders import Clock
@@ -24,21 +24,21 @@ class Project:
 
     listed: dict[str, dict[str, str]]
     project: str = "shop"
-    subscribed: dict[str, str | None] = field(default_factory=dict)
+    subscribed: dict[str, Subscription] = field(default_factory=dict)
     broken: set[str] = field(default_factory=set)
     calls: list[str] = field(default_factory=list)
 
     def topics(self) -> list[ListedTopic]:
         return [ListedTopic(name, labels) for name, labels in self.listed.items()]
 
-    def subscriptions(self) -> dict[str, str | None]:
+    def subscriptions(self) -> dict[str, Subscription]:
         return dict(self.subscribed)
 
-    def subscribe(self, topic: str) -> None:
+    def subscribe(self, topic: str, subscription: str) -> None:
         if topic in self.broken:
             raise SourceUnavailableError("away")
-        self.calls.append(topic)
-        self.subscribed[topic] = topic
+        self.calls.append(subscription)
+        self.subscribed[subscription] = Subscription(topic, True)
 
 
 @pytest.fixture
@@ -50,6 +50,11 @@ def hub(tmp_path: Path) -> Iterator[Hub]:
 def run(hub: Hub, project: Project, wanted: Wanted | None = None, **rest: Any) -> dict[str, Action]:
     found = discover(hub.platform, project, hub.queue, wanted or Wanted(), **rest)
     return {one.topic: one.action for one in found}
+
+
+def reason_of(hub: Hub, project: Project, topic: str, **rest: Any) -> str:
+    found = discover(hub.platform, project, hub.queue, Wanted(), dry_run=True, **rest)
+    return next(str(one.reason) for one in found if one.topic == topic)
 
 
 def registry(hub: Hub) -> dict[str, dict[str, Any]]:
@@ -123,12 +128,37 @@ def test_gone_topics_are_marked_and_come_back(hub: Hub) -> None:
     assert run(hub, project) == {"invoices": Action.KNOWN}
     assert registered(hub) == ["by-hand", "invoices", "orders"]
     project.listed["orders"] = {"team": "new"}
-    project.subscribed["orders"] = None
+    project.subscribed["orders"] = Subscription(None, True)
     assert run(hub, project)["orders"] is Action.FAILED
+    assert "let the bridge empty it first, then delete it" in reason_of(hub, project, "orders")
     del project.subscribed["orders"]
     assert run(hub, project)["orders"] is Action.BACK
     assert (registry(hub)["orders"]["status"], registry(hub)["orders"]["labels"]) == ("READY", '{"team": "new"}')
-    assert project.subscribed["orders"] == "orders"
+    assert project.subscribed["orders"] == Subscription("orders", True)
+
+
+def test_a_subscription_without_our_label_is_left_alone_until_someone_says_that_it_is_ours(hub: Hub) -> None:
+    project = Project({"orders": {}}, subscribed={"orders": Subscription("orders", False)})
+
+    assert run(hub, project) == {"orders": Action.FAILED}
+    assert "add the label leanops=bridge" in reason_of(hub, project, "orders")
+    assert (registered(hub), project.calls) == ([], [])
+    project.subscribed["orders"] = Subscription("orders", True)
+    assert run(hub, project) == {"orders": Action.NEW}
+    assert (registered(hub), project.calls) == (["orders"], [])
+
+
+def test_subscriptions_are_called_as_the_bridge_looks_for_them(hub: Hub) -> None:
+    project = Project({"orders": {}, "invoices": {}}, subscribed={"orders": Subscription("orders", False)})
+    project.subscribed["lake-invoices"] = Subscription("orders", True)
+
+    assert run(hub, project, subscription="lake-{topic}") == {"orders": Action.NEW, "invoices": Action.FAILED}
+    assert "belongs to topic orders" in reason_of(hub, project, "invoices", subscription="lake-{topic}")
+    assert project.calls == ["lake-orders"]
+    del project.subscribed["lake-orders"]
+    assert run(hub, project, subscription="lake-{topic}")["orders"] is Action.REPAIRED
+    assert run(hub, project, subscription="goog-{topic}")["orders"] is Action.FAILED
+    assert project.calls == ["lake-orders"] * 2
 
 
 def test_a_filter_makes_no_topic_gone(hub: Hub) -> None:

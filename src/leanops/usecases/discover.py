@@ -8,8 +8,8 @@ from typing import Any
 
 from leanops.domain.errors import InvalidTopicError, LeanOpsError
 from leanops.domain.tables import OPS
-from leanops.domain.topics import check_new_topic, queue_name
-from leanops.ports.listing import ListedTopic, TopicListing
+from leanops.domain.topics import check_new_topic, check_topic, queue_name
+from leanops.ports.listing import OUR_LABEL, ListedTopic, Subscription, TopicListing
 from leanops.ports.queue import Queue
 from leanops.usecases.leases import held
 from leanops.usecases.platform import Platform
@@ -58,21 +58,33 @@ class _Comparison:
     listed: Mapping[str, ListedTopic]
     wanted: Mapping[str, ListedTopic]
     rows: Mapping[str, Mapping[str, Any]]
-    subscriptions: Mapping[str, str | None]
-    found: Sequence[Found]
+    subscriptions: Mapping[str, Subscription]
+    pattern: str
+    found: Sequence[Found] = ()
+
+    def subscription_of(self, topic: str) -> str:
+        """The id of the topic's subscription, there or not."""
+        return self.pattern.replace("{topic}", topic)
 
 
 def discover(
-    platform: Platform, listing: TopicListing, queue: Queue, wanted: Wanted, *, dry_run: bool = False
+    platform: Platform,
+    listing: TopicListing,
+    queue: Queue,
+    wanted: Wanted,
+    *,
+    subscription: str = "{topic}",
+    dry_run: bool = False,
 ) -> list[Found]:
     """Every topic of the project that is wanted or was registered from it, and what was done, or would be.
 
-    A topic that cannot be taken in stops no other; what a run left undone the next one does.
+    A topic that cannot be taken in stops no other; what a run left undone the next one does. `subscription` is the
+    id of a topic's subscription, as the bridge looks for it.
     """
     if dry_run:
-        return list(_compare(platform, listing, wanted).found)
+        return list(_compare(platform, listing, wanted, subscription).found)
     with held(platform, LEASE):
-        seen = _compare(platform, listing, wanted)
+        seen = _compare(platform, listing, wanted, subscription)
         _add(platform, listing.project, seen)
         done = [_done(listing, queue, seen, found) for found in seen.found]
         _mark(platform, listing.project, seen, done)
@@ -90,7 +102,7 @@ def tfvars(platform: Platform, found: Iterable[Found]) -> bytes:
     return json.dumps({"topics": topics}, indent=2).encode() + b"\n"
 
 
-def _compare(platform: Platform, listing: TopicListing, wanted: Wanted) -> _Comparison:
+def _compare(platform: Platform, listing: TopicListing, wanted: Wanted, pattern: str) -> _Comparison:
     listed = {topic.name: topic for topic in listing.topics()}
     registry = platform.rules.databases.ops_table("topic_registry")
     rows = {row["topic_name"]: row for row in platform.catalog.select(registry, list(OPS["topic_registry"].columns))}
@@ -100,7 +112,7 @@ def _compare(platform: Platform, listing: TopicListing, wanted: Wanted) -> _Comp
         {name: topic for name, topic in listed.items() if wanted.takes(topic)},
         rows,
         listing.subscriptions(),
-        (),
+        pattern,
     )
     found: list[Found] = []
     for name in sorted({*listed, *rows}):
@@ -136,16 +148,30 @@ def _judged(name: str, project: str, seen: _Comparison, registered: set[str]) ->
 
 
 def _with_subscription(found: Found, seen: _Comparison) -> Found:
-    """A topic that is taken in needs the subscription of its name; one of another topic stays, and is told."""
-    name = found.topic
-    if found.action in (Action.REFUSED, Action.GONE) or name not in seen.wanted:
+    """A topic that is taken in needs its subscription; one that is not ours stays as it is, and is told."""
+    name = seen.subscription_of(found.topic)
+    if found.action in (Action.REFUSED, Action.GONE) or found.topic not in seen.wanted:
         return found
-    if name not in seen.subscriptions:
+    there = seen.subscriptions.get(name)
+    if there is None:
         return replace(found, action=Action.REPAIRED) if found.action is Action.KNOWN else found
-    if seen.subscriptions[name] == name:
-        return found
-    reason = f"subscription {name} belongs to another or a deleted topic; delete it, then discover again"
-    return Found(name, Action.FAILED, reason)
+    reason = _trouble(name, there, found.topic)
+    return Found(found.topic, Action.FAILED, reason) if reason else found
+
+
+def _trouble(name: str, there: Subscription, topic: str) -> str | None:
+    """What a person has to do about a subscription before it can be read for the topic."""
+    if there.topic is None:
+        return (
+            f"subscription {name} belongs to a deleted topic or to another project's; "
+            "let the bridge empty it first, then delete it and discover again"
+        )
+    if there.topic != topic:
+        return f"subscription {name} belongs to topic {there.topic}; set another bridge_subscription"
+    if not there.is_ours:
+        label = "=".join(OUR_LABEL)
+        return f"subscription {name} may have another reader; if it is for the bridge, add the label {label} to it"
+    return None
 
 
 def _is_taken_in(found: Found, seen: _Comparison) -> bool:
@@ -161,11 +187,12 @@ def _add(platform: Platform, project: str, seen: _Comparison) -> None:
 
 def _done(listing: TopicListing, queue: Queue, seen: _Comparison, found: Found) -> Found:
     """Give a topic its queue and subscription; that comes last, so that a missing one tells what was left undone."""
-    if not _is_taken_in(found, seen) or found.topic in seen.subscriptions:
+    subscription = seen.subscription_of(found.topic)
+    if not _is_taken_in(found, seen) or subscription in seen.subscriptions:
         return found
     try:
         queue.create(queue_name(found.topic))
-        listing.subscribe(found.topic)
+        listing.subscribe(found.topic, check_topic(subscription))
     except LeanOpsError as failure:
         return Found(found.topic, Action.FAILED, str(failure))
     return found

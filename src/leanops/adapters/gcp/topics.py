@@ -15,10 +15,11 @@ from google.api_core.exceptions import (
 from google.api_core.retry import Retry, if_transient_error
 from google.auth.exceptions import GoogleAuthError
 from google.pubsub_v1 import PublisherClient, SubscriberClient
-from google.pubsub_v1.types import Subscription
+from google.pubsub_v1.types import ExpirationPolicy
+from google.pubsub_v1.types import Subscription as Wanted
 
 from leanops.domain.errors import PermanentError, SourceUnavailableError
-from leanops.ports.listing import ACK_DEADLINE_S, RETENTION_S, ListedTopic
+from leanops.ports.listing import ACK_DEADLINE_S, OUR_LABEL, RETENTION_S, ListedTopic, Subscription
 
 CALL_S = 30.0
 PAGE = 1_000
@@ -44,24 +45,30 @@ class PubSubTopics:
             ]
         return sorted(found, key=lambda topic: topic.name)
 
-    def subscriptions(self) -> Mapping[str, str | None]:
+    def subscriptions(self) -> Mapping[str, Subscription]:
         """Page by page."""
         request = {"project": f"projects/{self.project}", "page_size": PAGE}
         ours = f"projects/{self.project}/topics/"
         with self._answering():
             return {
-                _id(found.name): _id(found.topic) if found.topic.startswith(ours) else None
+                _id(found.name): Subscription(
+                    _id(found.topic) if found.topic.startswith(ours) else None, OUR_LABEL in found.labels.items()
+                )
                 for found in self._subscriber.list_subscriptions(request=request, **self._call)
             }
 
-    def subscribe(self, topic: str) -> None:
+    def subscribe(self, topic: str, subscription: str) -> None:
         """One call."""
-        wanted = Subscription(
-            name=f"projects/{self.project}/subscriptions/{topic}",
+        wanted = Wanted(
+            name=f"projects/{self.project}/subscriptions/{subscription}",
             topic=f"projects/{self.project}/topics/{topic}",
             ack_deadline_seconds=ACK_DEADLINE_S,
             message_retention_duration=timedelta(seconds=RETENTION_S),
-            enable_message_ordering=False,
+            # It cannot be changed later, and costs nothing where messages have no ordering key.
+            enable_message_ordering=True,
+            # Without a policy Pub/Sub deletes a subscription that nobody reads for 31 days, with all it holds.
+            expiration_policy=ExpirationPolicy(),
+            labels=dict([OUR_LABEL]),
         )
         with self._answering(), suppress(AlreadyExists):
             self._subscriber.create_subscription(request=wanted, **self._call)

@@ -82,7 +82,8 @@ def _discovered(runtime: "Embedded", project: str, wanted: "Wanted", *, create: 
 
     listing = PubSubTopics(project)
     try:
-        found = compare(runtime.platform, listing, runtime.queue, wanted, dry_run=not create)
+        pattern = runtime.settings.bridge_subscription
+        found = compare(runtime.platform, listing, runtime.queue, wanted, subscription=pattern, dry_run=not create)
     finally:
         listing.close()
     for action in (Action.NEW, Action.REPAIRED, Action.BACK, Action.GONE):
