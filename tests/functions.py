@@ -41,15 +41,27 @@ class Switches:
         self.told.append(f"start {queue}")
 
 
+@dataclass
+class Objects:
+    """A bucket in memory that others write into."""
+
+    objects: dict[str, bytes]
+    reads: list[int] = field(default_factory=list)
+
+    def part(self, key: str, start: int, size: int) -> bytes | None:
+        self.reads.append(start)
+        return self.objects[key][start : start + size] if key in self.objects else None
+
+
 def aws_on(hub: Hub, **ports: Any) -> Aws:
     """The AWS runtime with a hub's adapters in the places of its own."""
-    aws = Aws(Settings(breaker_min_events=5), hub.platform.clock)
+    aws = Aws(Settings(breaker_min_events=5, aws_bucket="b"), hub.platform.clock)
     found = {
         "state": hub.platform.state,
         "files": hub.files,
         "delivery": hub.buffer,
         "breakers": Breakers(hub.platform.state, hub.platform.clock, switch=Switches()),
-        "files_in": lambda _bucket: hub.files,
+        "objects_in": lambda _bucket: Objects({}),
     }
     aws.__dict__.update({**found, **ports})
     return aws

@@ -14,6 +14,7 @@ from leanops.domain.envelope import encoded
 from leanops.domain.errors import UsageError
 from leanops.entrypoints.lambdas import breakers, dead_letters, invocation, processor, transform
 from leanops.ports.state import BREAKERS, ERROR_TRACKER, SCHEMA_REGISTRY
+from leanops.usecases.undelivered import PROGRESS
 from tests.functions import Time, envelope, error_line, firehose_event, sqs_event
 from tests.standin import Answer, standin
 
@@ -47,12 +48,17 @@ def account(monkeypatch: pytest.MonkeyPatch, dynamodb_endpoint: str, moto_endpoi
         endpoints = {"DYNAMODB": dynamodb_endpoint, "S3": moto_endpoint, "LAMBDA": moto_endpoint, "FIREHOSE": firehose}
         for service, endpoint in endpoints.items():
             monkeypatch.setenv(f"AWS_ENDPOINT_URL_{service}", endpoint)
-        for setting, value in {"TABLE_PREFIX": f"{name}-", "BUCKET": name, "STREAM": "stream"}.items():
+        for setting, value in {
+            "TABLE_PREFIX": f"{name}-",
+            "BUCKET": name,
+            "STREAM": "stream",
+            "PROCESSOR": "processor",
+        }.items():
             monkeypatch.setenv(f"LEANOPS_AWS_{setting}", value)
-        monkeypatch.setenv("AWS_LAMBDA_FUNCTION_NAME", "processor")
-        invocation.runtime.cache_clear()
+        monkeypatch.setenv("AWS_LAMBDA_FUNCTION_NAME", "some-function")
+        invocation.made.cache_clear()
         yield found
-    invocation.runtime.cache_clear()
+    invocation.made.cache_clear()
     state.close()
 
 
@@ -79,7 +85,7 @@ def test_dead_letters_and_firehoses_errors_are_put_aside(account: Account, moto_
     assert ("m1", "receives_exceeded") in account.letters()
     assert sorted(rule for _, rule in account.letters()) == ["receives_exceeded", "unroutable"]
     archived = s3.list_objects_v2(Bucket=account.bucket, Prefix="dlq/")["Contents"]
-    assert len(archived) == 2
+    assert len([found for found in archived if not found["Key"].startswith(PROGRESS)]) == 2
 
 
 def test_breakers_have_nothing_to_do_where_none_is_open(account: Account) -> None:
@@ -91,3 +97,36 @@ def test_a_function_without_its_settings_says_which(account: Account, monkeypatc
 
     with pytest.raises(UsageError, match="set LEANOPS_AWS_STREAM"):
         processor.handler(sqs_event(encoded(envelope("m1"))), Time())
+
+
+def test_the_breakers_are_those_of_the_processor_and_of_no_other_function(
+    account: Account, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("LEANOPS_AWS_PROCESSOR")
+
+    for call in (lambda: breakers.handler({}, Time()), lambda: processor.handler(sqs_event(b"bad"), Time())):
+        with pytest.raises(UsageError, match="set LEANOPS_AWS_PROCESSOR"):
+            call()
+
+
+def test_a_function_makes_no_call_that_would_outlive_it(account: Account) -> None:
+    config = invocation.runtime(Time()).delivery._client.meta.config  # type: ignore[attr-defined]
+    assert (config.retries["total_max_attempts"], config.read_timeout) == (1, 4)
+
+    event = sqs_event(encoded(envelope("m1")), b"no envelope")
+    answer = processor.handler(event, Time(milliseconds=invocation.CALL_MS - 1))
+
+    assert [failure["itemIdentifier"] for failure in answer["batchItemFailures"]] == ["id-0", "id-1"]
+    assert (account.delivered, account.letters()) == ([], set())
+
+
+def test_objects_are_read_in_parts_and_share_a_client(account: Account, moto_endpoint: str) -> None:
+    s3 = boto3.client("s3", endpoint_url=moto_endpoint)
+    s3.put_object(Bucket=account.bucket, Key="errors//1", Body=b"0123456789")
+    s3.put_object(Bucket=account.bucket, Key="empty", Body=b"")
+    aws = invocation.runtime(Time())
+    objects = aws.objects_in(account.bucket)
+
+    assert [objects.part("errors//1", start, 4) for start in (0, 4, 8, 10)] == [b"0123", b"4567", b"89", b""]
+    assert (objects.part("empty", 0, 1), objects.part("missing", 0, 1)) == (b"", None)
+    assert aws.objects_in(account.bucket)._client is aws.objects_in("other")._client  # type: ignore[attr-defined]

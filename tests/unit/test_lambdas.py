@@ -9,15 +9,17 @@ from typing import Any
 import pytest
 
 from leanops.domain.envelope import encoded
-from leanops.domain.errors import DeliveryUnavailableError, StateUnavailableError
+from leanops.domain.errors import DeliveryUnavailableError, PermanentError, RetryableError, StateUnavailableError
 from leanops.domain.records import raw_record
 from leanops.entrypoints.lambdas import processor
 from leanops.entrypoints.lambdas.dead_letters import bury_messages, bury_records
+from leanops.entrypoints.lambdas.invocation import CALL_MS
 from leanops.entrypoints.lambdas.processor import process
 from leanops.ports.state import ERROR_TRACKER
+from leanops.runtimes.aws import Aws
 from leanops.usecases.breaker import Breakers
 from leanops.usecases.topics import add_topic
-from tests.functions import Switches, Time, aws_on, envelope, error_line, sqs_event
+from tests.functions import Objects, Switches, Time, aws_on, envelope, error_line, sqs_event
 from tests.hub import Hub, hub_in
 
 NONE_FAILED: dict[str, Any] = {"batchItemFailures": []}
@@ -152,6 +154,36 @@ def test_an_outage_that_lasts_stops_the_queue_before_its_messages_are_dead_lette
     assert switches.told == ["stop orders"]
 
 
+def test_a_stream_that_refuses_for_good_stops_the_queue_before_its_messages_are_dead_letters(hub: Hub) -> None:
+    class Denied:
+        def put(self, _records: Sequence[bytes]) -> list[int]:
+            raise PermanentError("Firehose refuses stream s (AccessDeniedException); check what this role may do")
+
+    switches = Switches()
+    breakers = Breakers(hub.platform.state, hub.platform.clock, switch=switches)
+    aws = aws_on(hub, delivery=Denied(), breakers=breakers)
+    event = sqs_event(*[encoded(envelope(f"m{number}")) for number in range(10)])
+
+    for _ in range(2):
+        assert process(aws, event, Time()) == failed(*range(10))
+
+    assert switches.told == ["stop orders"]
+
+
+def test_a_store_that_hangs_leaves_the_function_time_to_answer(hub: Hub) -> None:
+    class Hanging:
+        """A stream whose every put takes as long as a call may."""
+
+        def put(self, _records: Sequence[bytes]) -> list[int]:
+            context.milliseconds -= CALL_MS
+            raise DeliveryUnavailableError("Firehose does not answer; try again")
+
+    context = Time(milliseconds=30_000)
+
+    assert process(aws_on(hub, delivery=Hanging()), sqs_event(encoded(envelope("m1"))), context) == failed(0)
+    assert context.milliseconds >= CALL_MS
+
+
 def test_a_breaker_that_cannot_be_told_makes_no_message_come_again(hub: Hub) -> None:
     class Silent:
         def report(self, *_: object) -> None:
@@ -178,14 +210,32 @@ def test_dead_letters_are_put_aside_event_by_event(hub: Hub) -> None:
     assert b"no envelope" in archived.values()
 
 
+class Closed:
+    """A file store that takes nothing."""
+
+    def __init__(self, failure: Exception) -> None:
+        self.failure = failure
+
+    def put(self, *_: object) -> None:
+        raise self.failure
+
+
 def test_dead_letters_come_again_in_an_outage(hub: Hub) -> None:
-    class Closed:
-        def put(self, *_: object) -> None:
-            raise StateUnavailableError("S3 does not answer; try again")
-
     event = sqs_event(encoded(envelope("m1")), b"bad", queue="leanops-orders-dlq")
+    closed = Closed(StateUnavailableError("S3 does not answer; try again"))
 
-    assert bury_messages(aws_on(hub, files=Closed()), event, Time(questions=4)) == failed(0, 1)
+    assert bury_messages(aws_on(hub, files=closed), event, Time(questions=4)) == failed(0, 1)
+
+
+def test_dead_letters_come_again_where_the_archive_refuses(hub: Hub) -> None:
+    event = sqs_event(encoded(envelope("m1")), b"bad", queue="leanops-orders-dlq")
+    closed = Closed(PermanentError("S3 refuses bucket b (AccessDenied); check what this role may do"))
+
+    assert bury_messages(aws_on(hub, files=closed), event, Time()) == failed(0, 1)
+
+
+def output(hub: Hub, objects: dict[str, bytes], **ports: Any) -> Aws:
+    return aws_on(hub, objects_in=lambda _bucket: Objects(objects), **ports)
 
 
 def eventbridge(name: str) -> dict[str, Any]:
@@ -202,9 +252,9 @@ def test_what_firehose_could_not_deliver_is_put_aside_as_messages_that_would_bri
 ) -> None:
     lost = envelope("m1", '{"a":1}', topic="unheard", attributes={"k": "v"}, ingestion_ts=5)
     lines = error_line(raw_record(lost, '{"a":1}', 5)) + error_line(b"garbage") + b"no JSON\n\n"
-    hub.files.put("errors/processing-failed/part 1", lines)
+    aws = output(hub, {"errors/processing-failed/part 1": lines})
 
-    assert bury_records(aws_on(hub), event("errors/processing-failed/part 1"), Time()) == 3
+    assert bury_records(aws, event("errors/processing-failed/part 1"), Time()) == 3
 
     found = letters(hub)
     assert found["m1"] == ("unheard", "unroutable")
@@ -216,6 +266,31 @@ def test_what_firehose_could_not_deliver_is_put_aside_as_messages_that_would_bri
 
 def test_an_object_of_the_error_output_that_is_gone_is_no_failure(hub: Hub) -> None:
     assert bury_records(aws_on(hub), eventbridge("errors/gone"), Time()) == 0
+
+
+@pytest.mark.parametrize("key", ["errors//1", "errors/../x", "errors/" + "x" * 300, "errors/tab\t"])
+def test_an_object_is_read_by_whatever_name_it_has(hub: Hub, key: str) -> None:
+    assert bury_records(output(hub, {key: error_line(b"garbage")}), eventbridge(key), Time()) == 1
+
+
+def test_our_own_archive_and_claim_checks_are_never_buried(hub: Hub) -> None:
+    objects = {"dlq/orders/1.json": b"a letter", "claims/2026-11-15/orders/1": b"a claim"}
+
+    assert [bury_records(output(hub, objects), eventbridge(key), Time()) for key in objects] == [0, 0]
+    assert (letters(hub), list(hub.files.names(""))) == ({}, [])
+
+
+def test_an_object_that_takes_longer_than_the_function_is_buried_over_several(hub: Hub) -> None:
+    lines = [error_line(raw_record(envelope(f"m{number}"), "{}", 5)) for number in range(1_001)]
+    aws, event = output(hub, {"errors/1": b"".join(lines)}), eventbridge("errors/1")
+
+    for done in (500, 1_000):
+        with pytest.raises(RetryableError, match="500 records are put aside; the rest follows"):
+            bury_records(aws, event, Time(questions=1))
+        assert len(letters(hub)) == done
+    assert bury_records(aws, event, Time(questions=1)) == 1
+    assert set(letters(hub)) == {f"m{number}" for number in range(1_001)}
+    assert bury_records(aws, event, Time()) == 0
 
 
 def test_the_functions_import_no_spark_and_no_arrow() -> None:

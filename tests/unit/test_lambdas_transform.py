@@ -199,8 +199,23 @@ def test_while_the_state_store_is_away_what_was_known_stays_true(state: Counting
     clock.advance(61)
 
     assert "orders" in topics
-    with pytest.raises(StateUnavailableError):
-        assert "refunds" in topics
+
+
+def test_while_the_state_store_is_away_one_unknown_topic_fails_no_other_record(state: Counting) -> None:
+    clock = Clock()
+    topics = registered(state, clock)
+    assert "orders" in topics
+    state.is_away = True
+    state.state.put(SCHEMA_REGISTRY, {"topic_name": "refunds"}, expected=None)
+    event = firehose_event([record("m1"), *(record(topic=f"unheard{number}") for number in range(9)), record("m2")])
+
+    assert results(transform(event, topics, Databases())) == ["Ok", *["ProcessingFailed"] * 9, "Ok"]
+
+    # A store that hangs is asked once, not for every record.
+    assert len(state.calls) == 2
+    state.is_away = False
+    clock.advance(6)
+    assert "refunds" in topics
 
 
 def test_a_function_that_never_saw_the_topics_says_that_the_store_is_away(state: Counting) -> None:

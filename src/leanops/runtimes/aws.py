@@ -5,13 +5,15 @@ LEANOPS_AWS_STREAM and LEANOPS_AWS_PROCESSOR, and every other setting by its usu
 are those of the function.
 """
 
-import os
 from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import cached_property
+from typing import Any, Unpack
 
+from leanops.adapters.aws.answers import Reach, connect
 from leanops.adapters.aws.delivery import FirehoseDelivery
 from leanops.adapters.aws.files import S3Files
+from leanops.adapters.aws.objects import S3Objects
 from leanops.adapters.aws.queue import SqsQueue
 from leanops.adapters.aws.state import DynamoState
 from leanops.adapters.aws.switch import EventSourceSwitch
@@ -20,6 +22,7 @@ from leanops.domain.errors import UsageError
 from leanops.domain.topics import Databases
 from leanops.ports.delivery import Delivery
 from leanops.ports.files import Files
+from leanops.ports.objects import Objects
 from leanops.ports.queue import Queue
 from leanops.ports.state import StateStore
 from leanops.settings import Settings, load_settings
@@ -33,30 +36,33 @@ class Aws:
     """Ports on AWS; each client is made when it is first needed, so that a function starts with its own alone."""
 
     def __init__(
-        self, settings: Settings | None = None, clock: Callable[[], datetime] = lambda: datetime.now(UTC)
+        self,
+        settings: Settings | None = None,
+        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+        **reach: Unpack[Reach],
     ) -> None:
-        self.settings, self.clock = settings or load_settings(None), clock
+        self.settings, self.clock, self._reach = settings or load_settings(None), clock, reach
         self.databases = Databases(raw=self.settings.raw_database)
 
     @cached_property
     def state(self) -> StateStore:
         """DynamoDB."""
-        return DynamoState.connect(prefix=self.settings.aws_table_prefix)
+        return DynamoState.connect(prefix=self.settings.aws_table_prefix, **self._reach)
 
     @cached_property
     def queue(self) -> Queue:
         """SQS."""
-        return SqsQueue.connect(prefix=self.settings.aws_queue_prefix)
+        return SqsQueue.connect(prefix=self.settings.aws_queue_prefix, **self._reach)
 
     @cached_property
     def files(self) -> Files:
         """The bucket of claim checks and dead letters."""
-        return self.files_in(_named(self.settings.aws_bucket, "aws_bucket"))
+        return S3Files(self._s3, _named(self.settings.aws_bucket, "aws_bucket"))
 
     @cached_property
     def delivery(self) -> Delivery:
         """Firehose."""
-        return FirehoseDelivery.connect(_named(self.settings.aws_stream, "aws_stream"))
+        return FirehoseDelivery.connect(_named(self.settings.aws_stream, "aws_stream"), **self._reach)
 
     @cached_property
     def registered(self) -> Registered:
@@ -73,13 +79,13 @@ class Aws:
             window_ms=settings.breaker_window_s * 1000,
             pause_ms=settings.breaker_pause_s * 1000,
         )
-        function = settings.aws_processor or os.environ.get("AWS_LAMBDA_FUNCTION_NAME", "")
-        switch = EventSourceSwitch.connect(_named(function, "aws_processor"), prefix=settings.aws_queue_prefix)
+        function = _named(settings.aws_processor, "aws_processor")
+        switch = EventSourceSwitch.connect(function, prefix=settings.aws_queue_prefix, **self._reach)
         return Breakers(self.state, self.clock, rules, switch)
 
-    def files_in(self, bucket: str) -> Files:
-        """The files of any bucket."""
-        return S3Files.connect(bucket)
+    def objects_in(self, bucket: str) -> Objects:
+        """What others wrote into any bucket."""
+        return S3Objects(self._s3, bucket)
 
     def processor(self, patience: Patience) -> Processor:
         """The processor, as patient as its function's time allows."""
@@ -92,6 +98,10 @@ class Aws:
             idempotency_hours=self.settings.idempotency_hours,
             patience=patience,
         )
+
+    @cached_property
+    def _s3(self) -> Any:
+        return connect("s3", **self._reach)
 
     def queue_of(self, arn: str) -> str:
         """The name of a queue without its prefix."""

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from leanops.domain.errors import InvalidTopicError, RetryableError
+from leanops.domain.errors import InvalidTopicError, LeanOpsError
 from leanops.domain.topics import check_topic, queue_name
 from leanops.ports.clock import Clock, millis
 from leanops.ports.state import SCHEMA_REGISTRY, StateStore
@@ -18,13 +18,14 @@ def topic_names(state: StateStore) -> list[str]:
 
 @dataclass
 class Registered:
-    """A container of topic names; while the state store is away, what was known stays true."""
+    """A container of topic names; while the state store is away or refuses, what was known stays true."""
 
     state: StateStore
     clock: Clock
     _names: set[str] | None = None
     _read_at: int = 0
     _unknown: dict[str, int] = field(default_factory=dict)
+    _failed_at: int = -UNKNOWN_MS
 
     def __contains__(self, topic: object) -> bool:
         return topic in self._known() or (isinstance(topic, str) and self._was_added(topic))
@@ -39,20 +40,26 @@ class Registered:
             return self._names
         try:
             self._names = set(topic_names(self.state))
-        except RetryableError:
+        except LeanOpsError:
             if self._names is None:
                 raise
         self._read_at = now
         return self._names
 
     def _was_added(self, topic: str) -> bool:
-        """Whether the topic was registered since the last look; the answer no is good for some seconds."""
+        """Whether the topic was registered since the last look; the answer no is good for some seconds.
+
+        It is no as well where the state store cannot say: one record that is put aside must not fail all others.
+        """
         now = millis(self.clock())
-        if 0 <= now - self._unknown.get(topic, -UNKNOWN_MS) < UNKNOWN_MS:
+        if 0 <= now - max(self._unknown.get(topic, -UNKNOWN_MS), self._failed_at) < UNKNOWN_MS:
             return False
         try:
             found = self.state.get(SCHEMA_REGISTRY, (check_topic(topic),))
         except InvalidTopicError:
+            return False
+        except LeanOpsError:
+            self._failed_at = now
             return False
         if found is not None:
             self._known().add(topic)

@@ -6,9 +6,9 @@ from typing import Any
 from leanops.entrypoints.lambdas.invocation import Context, log, runtime
 
 
-def handler(_event: Mapping[str, Any], _context: Context) -> list[str]:
+def handler(_event: Mapping[str, Any], context: Context) -> list[str]:
     """Stop once more what is open, and begin the probes whose pause is over; their queues."""
-    begun = runtime().breakers.turn_switches()
+    begun = runtime(context).breakers.turn_switches()
     if begun:
         log.info("probes begun", queues=begun)
     return begun

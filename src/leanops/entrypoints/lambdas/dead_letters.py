@@ -8,13 +8,17 @@ import msgspec
 from aws_lambda_powertools.utilities.batch.types import PartialItemFailureResponse
 
 from leanops.domain.envelope import envelopes_in
-from leanops.domain.errors import RetryableError
+from leanops.domain.errors import LeanOpsError
 from leanops.domain.records import Unroutable
 from leanops.entrypoints.lambdas.invocation import Context, answer, log, patience, received, runtime
+from leanops.ports.files import CLAIMS
 from leanops.ports.queue import DEAD, Received
 from leanops.runtimes.aws import Aws
 from leanops.usecases.dead_letters import DeadLetter, bury, unroutable
 from leanops.usecases.dlq import exceeded
+from leanops.usecases.undelivered import Burial, bury_object
+
+ARCHIVE = "dlq/"
 
 
 class _Undelivered(msgspec.Struct, rename="camel"):
@@ -29,16 +33,16 @@ _undelivered = msgspec.json.Decoder(_Undelivered)
 
 def handler(event: Mapping[str, Any], context: Context) -> PartialItemFailureResponse:
     """Bury the messages of dead-letter queues; those that must come again are named."""
-    return bury_messages(runtime(), event, context)
+    return bury_messages(runtime(context), event, context)
 
 
 def errors_handler(event: Mapping[str, Any], context: Context) -> int:
     """Bury the records of an object that Firehose wrote to its error output; how many they were."""
-    return bury_records(runtime(), event, context)
+    return bury_records(runtime(context), event, context)
 
 
 def bury_messages(aws: Aws, event: Mapping[str, Any], context: Context) -> PartialItemFailureResponse:
-    """The same on any runtime; in an outage all of them come again."""
+    """The same on any runtime; where a store is away or refuses, all of them come again."""
     failed: list[Received] = []
     for arn, messages in received(event).items():
         queue = aws.queue_of(arn).removesuffix(DEAD)
@@ -46,8 +50,8 @@ def bury_messages(aws: Aws, event: Mapping[str, Any], context: Context) -> Parti
             topic = aws.registered.topic_of(queue)
             letters = [exceeded(topic, found) for message in messages for found in envelopes_in(message.body)]
             _bury(aws, letters, context)
-        except RetryableError as outage:
-            log.error("all messages come again", queue=queue, messages=len(messages), reason=str(outage))
+        except LeanOpsError as failure:
+            log.error("all messages come again", queue=queue, messages=len(messages), reason=str(failure))
             failed += messages
         else:
             log.warning("events put aside", queue=queue, events=len(letters))
@@ -55,29 +59,39 @@ def bury_messages(aws: Aws, event: Mapping[str, Any], context: Context) -> Parti
 
 
 def bury_records(aws: Aws, event: Mapping[str, Any], context: Context) -> int:
-    """The same on any runtime; an outage is raised, so that the event comes again."""
-    letters: list[DeadLetter] = []
-    for bucket, name in _objects(event):
-        data = aws.files_in(bucket).get(name)
-        if data is None:
-            log.error("an object of the error output is gone", bucket=bucket, file=name)
+    """The same on any runtime; it raises where an object is not buried to its end, so that the event comes again."""
+    burial = Burial(aws.files, aws.state, aws.clock, _letter, patience(context))
+    records = 0
+    for bucket, key, tag in _objects(event):
+        if bucket == aws.settings.aws_bucket and key.startswith((ARCHIVE, CLAIMS)):
+            # Our own files; burying them would make more of them without end.
+            log.error("a file of ours is no error output; check the rule that calls this function", file=key)
             continue
-        letters += [unroutable(_record(line)) for line in data.split(b"\n") if line.strip()]
-    _bury(aws, letters, context)
-    log.warning("records put aside", records=len(letters))
-    return len(letters)
+        buried = bury_object(burial, aws.objects_in(bucket), key, f"{bucket}/{key}/{tag}")
+        if buried is None:
+            log.error("an object of the error output is gone", bucket=bucket, file=key)
+        else:
+            log.warning("records put aside", bucket=bucket, file=key, records=buried)
+            records += buried
+    return records
 
 
 def _bury(aws: Aws, letters: list[DeadLetter], context: Context) -> None:
     patience(context).persist(lambda: bury(letters, aws.files, aws.state, aws.clock))
 
 
-def _objects(event: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Bucket and name of every object, as EventBridge tells them or as S3's own notifications do."""
+def _objects(event: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
+    """Bucket, name and content tag of every object, as EventBridge tells them or as S3's own notifications do."""
     if "detail" in event:
-        yield event["detail"]["bucket"]["name"], event["detail"]["object"]["key"]
+        found = event["detail"]["object"]
+        yield event["detail"]["bucket"]["name"], found["key"], found.get("etag", "")
     for record in event.get("Records", []):
-        yield record["s3"]["bucket"]["name"], unquote_plus(record["s3"]["object"]["key"])
+        found = record["s3"]["object"]
+        yield record["s3"]["bucket"]["name"], unquote_plus(found["key"]), found.get("eTag", "")
+
+
+def _letter(line: bytes) -> DeadLetter:
+    return unroutable(_record(line))
 
 
 def _record(line: bytes) -> Unroutable:

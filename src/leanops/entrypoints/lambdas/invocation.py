@@ -3,6 +3,7 @@
 import time
 from collections import defaultdict
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Protocol
 
@@ -13,8 +14,12 @@ from leanops.ports.queue import Received
 from leanops.runtimes.aws import Aws
 from leanops.usecases.patience import Patience
 
-MARGIN_MS = 5_000
-"""What a function keeps of its time to answer in."""
+ANSWER_S = 4.0
+"""How long a function waits for one answer of a store; it tries again itself."""
+CALL_MS = 7_000
+"""The time a call may take until it is given up, connecting included; with less left, none begins."""
+MARGIN_MS = 15_000
+"""What a function keeps of its time to end its last try, tell the breaker, and answer."""
 
 log = Logger(service="leanops")
 
@@ -26,10 +31,29 @@ class Context(Protocol):
         """How long it may still run."""
 
 
+@dataclass
+class _Invocation:
+    """The one that is going on; Lambda gives a process one at a time."""
+
+    context: Context | None = None
+
+    def may_call(self) -> bool:
+        return self.context is None or self.context.get_remaining_time_in_millis() >= CALL_MS
+
+
+_invocation = _Invocation()
+
+
+def runtime(context: Context) -> Aws:
+    """The runtime, made by the first invocation and kept for the others; no call of it outlives this one."""
+    _invocation.context = context
+    return made()
+
+
 @lru_cache(maxsize=1)
-def runtime() -> Aws:
-    """The runtime, made by the first invocation and kept for the others."""
-    return Aws()
+def made() -> Aws:
+    """The runtime of this process."""
+    return Aws(attempts=1, answer_s=ANSWER_S, may_call=_invocation.may_call)
 
 
 def patience(context: Context) -> Patience:

@@ -17,9 +17,9 @@ COMMA = 2
 BRACKETS = 64
 
 
-def handler(event: Mapping[str, Any], _context: Context) -> dict[str, list[Entry]]:
+def handler(event: Mapping[str, Any], context: Context) -> dict[str, list[Entry]]:
     """Every record once and in order, with its table; Firehose writes the failed ones to its error output."""
-    aws = runtime()
+    aws = runtime(context)
     return transform(event, aws.registered, aws.databases)
 
 
