@@ -2,7 +2,6 @@
 
 import statistics
 import sys
-import tempfile
 import threading
 import time
 from datetime import UTC, datetime
@@ -99,8 +98,8 @@ def commits(folder: Path, topics: int, flushes: int) -> list[Row]:
     last = statistics.mean(seconds[-50:])
     say(f"one table, flush 1 to 50: {1000 * statistics.mean(seconds[:50]):.1f} ms, the last 50: {1000 * last:.1f} ms")
     return [
-        row(f"s per table in a flush over {topics} tables / 30 ms", many, COMMIT_S, 1.0, digits=4),
-        row(f"s per flush of a table after {flushes} flushes / 30 ms", last, COMMIT_S, 1.0, digits=4),
+        row(f"s per table in a flush over {topics} tables / 30 ms", many, COMMIT_S, 1.0, digits=3),
+        row(f"s per flush of a table after {flushes} flushes / 30 ms", last, COMMIT_S, 1.0, digits=3),
     ]
 
 
@@ -115,12 +114,6 @@ def _put(runtime: Embedded, topics: list[str]) -> None:
     )
 
 
-def main() -> None:
+def measure(folder: Path, events: int) -> list[Row]:
     """Both measurements with the sizes of the bar."""
-    with tempfile.TemporaryDirectory(prefix="leanops-bench-") as folder:
-        for found in (*throughput(Path(folder), 1_000_000), *commits(Path(folder), 700, 1_000)):
-            print(found)
-
-
-if __name__ == "__main__":
-    main()
+    return [*throughput(folder, events), *commits(folder, 700, 1_000)]
