@@ -75,12 +75,13 @@ def test_an_event_goes_through_the_processor_and_the_transform(account: Account)
 
 def test_dead_letters_and_firehoses_errors_are_put_aside(account: Account, moto_endpoint: str) -> None:
     s3 = boto3.client("s3", endpoint_url=moto_endpoint)
-    s3.put_object(Bucket=account.bucket, Key="errors/1", Body=error_line(b"garbage"))
+    # Equal lines are buried by several threads at once, and are one letter.
+    s3.put_object(Bucket=account.bucket, Key="errors/1", Body=error_line(b"garbage") * 40)
     created = {"detail": {"bucket": {"name": account.bucket}, "object": {"key": "errors/1"}}}
 
     dead = sqs_event(encoded(envelope("m1")), queue="leanops-orders-dlq")
     assert dead_letters.handler(dead, Time()) == {"batchItemFailures": []}
-    assert dead_letters.errors_handler(created, Time()) == 1
+    assert dead_letters.errors_handler(created, Time()) == 40
 
     assert ("m1", "receives_exceeded") in account.letters()
     assert sorted(rule for _, rule in account.letters()) == ["receives_exceeded", "unroutable"]

@@ -2,7 +2,7 @@
 
 The functions are told by their environment: LEANOPS_AWS_TABLE_PREFIX, LEANOPS_AWS_QUEUE_PREFIX, LEANOPS_AWS_BUCKET,
 LEANOPS_AWS_STREAM and LEANOPS_AWS_PROCESSOR, and every other setting by its usual variable. Region and credentials
-are those of the function.
+are those of the function. A function needs a minute of time; the one for Firehose's error output uses all it is given.
 """
 
 from collections.abc import Callable
