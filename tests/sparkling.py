@@ -8,11 +8,10 @@ import pytest
 from leanops.runtimes.embedded import Embedded, create_home
 from tests.world import World
 
-# Tests run small batches once: a Java that compiles less is done sooner.
 SETTINGS = """
 spark_master = "local[2]"
 driver_memory = "2g"
-java_options = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+java_options = "-XX:+UseSerialGC"
 """
 
 
