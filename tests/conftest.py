@@ -3,6 +3,7 @@
 import os
 import time
 
+import pytest
 from hypothesis import settings
 
 pytest_plugins = ["tests.sparkling"]
@@ -24,3 +25,12 @@ os.environ.update(
     AWS_DEFAULT_REGION="eu-west-1",
     AWS_EC2_METADATA_DISABLED="true",
 )
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Slow tests are CI's; elsewhere they are skipped by name unless they are asked for."""
+    if os.environ.get("CI") or os.environ.get("SLOW_TESTS"):
+        return
+    for item in items:
+        if item.get_closest_marker("slow"):
+            item.add_marker(pytest.mark.skip(reason="slow; run it with SLOW_TESTS=1"))

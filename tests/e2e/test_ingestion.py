@@ -156,6 +156,7 @@ def parts(runtime: Embedded, emulator: str) -> Iterator[dict[str, Part]]:
         part.process.wait()
 
 
+@pytest.mark.slow
 def test_twenty_thousand_messages_survive_kills_of_every_part(runtime: Embedded, parts: dict[str, Part]) -> None:
     topics = [f"topic-{number:02}" for number in range(TOPICS)]
     subscribe(topics)
