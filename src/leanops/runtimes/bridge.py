@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from leanops.domain.errors import PermanentError, UnknownTopicError
+from leanops.domain.errors import InvalidTopicError, PermanentError, UnknownTopicError, UsageError
 from leanops.domain.topics import check_topic
 from leanops.ports.clock import Clock
 from leanops.ports.files import Files
@@ -16,7 +16,7 @@ from leanops.ports.state import StateStore
 from leanops.settings import Settings
 from leanops.usecases.bridge import Bridge, Look
 from leanops.usecases.bridge_hand import BridgeRules, Tell
-from leanops.usecases.bridge_send import Target
+from leanops.usecases.bridge_target import Target
 from leanops.usecases.registered import topic_names
 
 if TYPE_CHECKING:
@@ -72,10 +72,19 @@ def subscriptions_of(side: FarSide, project: str, named: Sequence[str]) -> dict[
         pattern = side.settings.bridge_subscription
         pairs = [(pattern.replace("{topic}", topic), topic) for topic in known]
     for subscription, topic in pairs:
-        check_topic(subscription)
+        _check_subscription(subscription)
         if topic not in known:
             raise UnknownTopicError(topic)
     return {f"projects/{project}/subscriptions/{subscription}": topic for subscription, topic in pairs}
+
+
+def _check_subscription(subscription: str) -> None:
+    """Subscriptions are named by the rules of topics."""
+    try:
+        check_topic(subscription)
+    except InvalidTopicError as wrong:
+        reason = str(wrong).replace("is no topic id", "is no subscription id")
+        raise UsageError(f"{reason}; name it as ID or ID=TOPIC") from None
 
 
 def bridge_of(
@@ -90,5 +99,5 @@ def bridge_of(
         hold_s=settings.bridge_hold_s,
         drain_s=settings.bridge_drain_s,
     )
-    target = Target(side.queue, side.files, side.clock, settings.events_per_message)
+    target = Target(side.queue, side.files, side.state, side.clock, settings.events_per_message)
     return Bridge(source, target, subscriptions, rules, tell, look=look)

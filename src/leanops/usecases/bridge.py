@@ -3,22 +3,31 @@
 import asyncio
 import random
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, TypeAlias
 
 from leanops.domain.errors import LeanOpsError, SourceUnavailableError
-from leanops.ports.source import PullLimits, Source
+from leanops.ports.source import Pulled, PullLimits, Source
 from leanops.usecases.bridge_hand import BridgeRules, Counts, Hand, Now, Stream, Tell
 from leanops.usecases.bridge_receipts import Receipts, keep_leased
-from leanops.usecases.bridge_send import Sender, Target
+from leanops.usecases.bridge_send import Sender
+from leanops.usecases.bridge_target import Target
 
 STEADY_S = 2.0
-"""A stream that lives this long is open, whether or not it has brought a message."""
+"""A call that stays open for so long flows, whether or not it has brought a message."""
+ROUTINE_S = 300.0
+"""A stream that lived this long was ended by the source in the course of things."""
+LATE_S = 1.0
+"""After a longer wait, what is read may have been on its way for as long."""
+LEAST_STREAM_BYTES = 10_000_000
+"""What a stream may have outstanding in any case: the largest message there is."""
 GOODBYE_S = 3.0
 LAST_RECEIPTS_S = 5.0
 Look: TypeAlias = Callable[[], Mapping[str, str]]
 """The topic of every subscription to be read, as it is now; it may block."""
+Late: TypeAlias = tuple[float, float] | None
+"""Since when and until when what a stream gives may have been on its way; None where it is fresh."""
 Readers: TypeAlias = "dict[Stream, asyncio.Task[None]]"
 
 
@@ -40,13 +49,8 @@ class Bridge:
         self.hand = Hand(rules, now)
         self.is_draining = False
         self._source, self._tell, self._now, self._look = source, tell, now, look
-        self._receipts = Receipts(source, self.counts, rules.lease_s, now)
+        self._receipts = Receipts(source, self.hand, self.counts)
         self._sender = Sender(target, self.hand, self._receipts, self.counts, tell)
-        self._limits = PullLimits(
-            messages=min(PullLimits.messages, rules.messages),
-            bytes=min(PullLimits.bytes, rules.bytes),
-            lease_s=rules.lease_s,
-        )
 
     @property
     def problem(self) -> str | None:
@@ -62,7 +66,7 @@ class Bridge:
 
     @property
     def waiting(self) -> int:
-        """How many messages no send has begun with."""
+        """How many messages no send is at work with."""
         return self._sender.waiting
 
     async def run(self, stopping: asyncio.Event) -> None:
@@ -74,7 +78,7 @@ class Bridge:
         told = asyncio.create_task(stopping.wait())
         parts = [reading, sending, telling, leasing]
         try:
-            ended, _ = await asyncio.wait([told, *parts], return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait([told, *parts], return_when=asyncio.FIRST_COMPLETED)
             stopping.set()
             self.is_draining = True
             await asyncio.wait([reading])
@@ -82,24 +86,24 @@ class Bridge:
         finally:
             await _cancel(told, *parts)
             self._sender.close()
-        for part in ended:
-            part.result()
+        _look_at(*parts)
 
     async def _drain(self, sending: "asyncio.Task[None]") -> None:
         """Send what is in hand, give back what cannot be sent in time, and tell the source of both."""
-        in_hand, before = len(self.hand.held), self.counts.returned
+        in_hand = sum(not held.is_safe for held in self.hand.held)
+        returned, buried = self.counts.returned, self.counts.buried
         self._sender.finish()
         await asyncio.wait([sending], timeout=self.rules.drain_s)
         await _cancel(sending)
-        left = list(self.hand.held)
-        self.hand.let_go(left)
-        self._receipts.add(left, is_ack=False)
+        left = [held for held in self.hand.held if not held.is_safe]
+        self._receipts.nack(left)
         self.counts.returned += len(left)
         with suppress(TimeoutError):
             async with asyncio.timeout(LAST_RECEIPTS_S):
                 await self._receipts.settle()
-        given_back = self.counts.returned - before
-        self._tell("drained", in_hand=in_hand, sent=in_hand - given_back, given_back=given_back)
+        given_back, dead = self.counts.returned - returned, self.counts.buried - buried
+        sent = in_hand - given_back - dead
+        self._tell("drained", in_hand=in_hand, sent=sent, given_back=given_back, dead=dead or None)
 
     async def _read_all(self, stopping: asyncio.Event) -> None:
         """Read every subscription, those that come later too, until told to stop."""
@@ -151,38 +155,70 @@ class Bridge:
         failures = 0
         while not stream.stopping.is_set():
             began, before, reason = self._now(), stream.received, None
-            steady = asyncio.get_running_loop().call_later(STEADY_S, self._note, stream, None)
             try:
                 await self._read(stream)
             except SourceUnavailableError as away:
                 reason = str(away)
             finally:
-                steady.cancel()
                 stream.is_asked = False
             if stream.stopping.is_set():
                 return
-            flowed = stream.received > before or self._now() - began >= STEADY_S
+            flowed = stream.received > before or self._now() - began >= ROUTINE_S
             failures = 0 if flowed else failures + 1
             if failures:
+                stream.is_open = False
+            if failures and reason:
                 self._note(stream, reason)
             self.counts.reconnects += 1
             longest = self.rules.pause_s(failures)
             await asyncio.sleep(random.uniform(longest / 2, longest))
 
     async def _read(self, stream: Stream) -> None:
-        await self.hand.room()
+        """Read one stream to its end; only a call that is open counts as steady after a while."""
+        late = await self._room()
         stream.is_asked = True
-        async for batch in self._source.pull(stream.subscription, self._limits, stream.stopping):
-            self._note(stream, None)
-            if stream.refusals:
-                # Nothing of it could be sent: tried now and then, and this topic alone waits.
-                with suppress(TimeoutError):
-                    await asyncio.wait_for(stream.stopping.wait(), self.rules.pause_s(stream.refusals))
-            stream.received += len(batch)
-            self.counts.received += len(batch)
-            self.counts.received_bytes += sum(len(pulled.data) for pulled in batch)
-            self._sender.add(self.hand.take(stream, batch))
-            await self.hand.room()
+        steady: asyncio.TimerHandle | None = None
+        try:
+            async for batch in self._source.pull(stream.subscription, self._limits, stream.stopping):
+                if steady is None:
+                    steady = asyncio.get_running_loop().call_later(STEADY_S, self._note, stream, None)
+                if batch:
+                    await self._take(stream, batch, late)
+                    late = await self._room()
+        finally:
+            if steady:
+                steady.cancel()
+
+    async def _room(self) -> Late:
+        """Wait until more may be read; from when on and until when what is read was possibly leased before."""
+        before = self._now()
+        await self.hand.room()
+        after = self._now()
+        return (before, after + LATE_S) if after - before > LATE_S else None
+
+    async def _take(self, stream: Stream, batch: Sequence[Pulled], late: Late) -> None:
+        self._note(stream, None)
+        leased = self._now()
+        if late and leased < late[1]:
+            leased = late[0]
+        if stream.refusals:
+            # Nothing of it could be sent: tried now and then, and this topic alone waits.
+            with suppress(TimeoutError):
+                await asyncio.wait_for(stream.stopping.wait(), self.rules.pause_s(stream.refusals))
+        stream.received += len(batch)
+        self.counts.received += len(batch)
+        self.counts.received_bytes += sum(len(pulled.data) for pulled in batch)
+        self._sender.add(self.hand.take(stream, batch, leased))
+
+    @property
+    def _limits(self) -> PullLimits:
+        """What one stream may have outstanding: its share of all that may be in hand."""
+        share = max(LEAST_STREAM_BYTES, self.rules.bytes // max(1, len(self.streams)))
+        return PullLimits(
+            messages=min(PullLimits.messages, self.rules.messages),
+            bytes=min(PullLimits.bytes, self.rules.bytes, share),
+            lease_s=self.rules.lease_s,
+        )
 
     def _note(self, stream: Stream, problem: str | None) -> None:
         """Tell of a change for the worse or the better, once."""
@@ -202,6 +238,7 @@ async def _end_reading(readers: Readers) -> None:
     if reading:
         await asyncio.wait(reading, timeout=GOODBYE_S)
     await _cancel(*reading)
+    _look_at(*readers.values())
 
 
 async def _cancel(*tasks: "asyncio.Task[Any]") -> None:
@@ -209,3 +246,10 @@ async def _cancel(*tasks: "asyncio.Task[Any]") -> None:
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _look_at(*tasks: "asyncio.Task[Any]") -> None:
+    """Raise what any of these ended with; to have been cancelled is well."""
+    for task in tasks:
+        if not task.cancelled():
+            task.result()

@@ -4,13 +4,17 @@ import asyncio
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+from leanops.domain.envelope import Envelope
 from leanops.ports.source import Pulled
 
 OVERHEAD_BYTES = 512
 """What a message costs here beside its data."""
+MOMENT_S = 0.02
+"""How long a reader that was let in may take before the next one is, while the hand is more than half full."""
 Key: TypeAlias = tuple[str, str]
 """A subscription and an ordering key."""
 Now: TypeAlias = Callable[[], float]
@@ -24,6 +28,7 @@ class BridgeRules:
 
     messages: int = 20_000
     bytes: int = 64 << 20
+    """Nothing is asked for beyond this; of what was asked for before, nothing is kept beyond twice as much."""
     lease_s: int = 60
     hold_s: float = 600
     """How long a message waits for a queue that is away before it is given back."""
@@ -50,6 +55,7 @@ class Counts:
     forwarded: int = 0
     resent: int = 0
     returned: int = 0
+    buried: int = 0
     acked: int = 0
     receipts_lost: int = 0
     extended: int = 0
@@ -89,6 +95,10 @@ class Held:
     size: int
     since: float
     leased_until: float
+    claimed: Envelope | None = None
+    """Its envelope, where its data is in a file already."""
+    is_safe: bool = False
+    """The queue has it; it stays in hand, and leased, until the source has heard so."""
 
     @property
     def key(self) -> Key | None:
@@ -106,17 +116,29 @@ class Hand:
     held: dict[Held, None] = field(default_factory=dict)
     bytes: int = 0
     _room: asyncio.Event = field(default_factory=asyncio.Event)
+    _door: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _came: asyncio.Event = field(default_factory=asyncio.Event)
+    _late: asyncio.Event = field(default_factory=asyncio.Event)
 
     def __post_init__(self) -> None:
         self._room.set()
+        self._came.set()
 
-    def take(self, stream: Stream, batch: Sequence[Pulled]) -> list[Held]:
-        """Have these in hand, leased from now."""
+    @property
+    def overflows(self) -> bool:
+        """Whether so much is in hand that not even what was asked for can be kept."""
+        return self.bytes >= 2 * self.rules.bytes
+
+    def take(self, stream: Stream, batch: Sequence[Pulled], leased: float | None = None) -> list[Held]:
+        """Have these in hand, leased from now or from an earlier moment."""
         now = self.now()
-        until = now + self.rules.lease_s
+        until = (now if leased is None else leased) + self.rules.lease_s
         taken = [Held(stream, pulled, _size(pulled), now, until) for pulled in batch]
         self.held.update(dict.fromkeys(taken))
         self._weigh(sum(held.size for held in taken))
+        self._came.set()
+        if until <= self._due():
+            self._late.set()
         return taken
 
     def let_go(self, some: Iterable[Held]) -> None:
@@ -128,17 +150,35 @@ class Hand:
         self._weigh(-size)
 
     async def room(self) -> None:
-        """Return when more may be read."""
-        await self._room.wait()
+        """Return when more may be read; while the hand is more than half full, to one reader after the other."""
+        async with self._door:
+            if self.bytes > self.rules.bytes / 2:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(MOMENT_S):
+                        await self._came.wait()
+            # What another one brought may have filled the hand meanwhile.
+            while not self._room.is_set():
+                await self._room.wait()
+            self._came.clear()
+
+    async def some_due(self) -> None:
+        """Return when leases may have to be extended: now and then, and at once where some came late."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self.rules.lease_s / 6):
+                await self._late.wait()
+        self._late.clear()
 
     def to_extend(self) -> Mapping[Stream, list[Held]]:
         """Messages whose leases are more than a third over, by stream."""
-        due = self.now() + self.rules.lease_s * 2 / 3
+        due = self._due()
         found: dict[Stream, list[Held]] = defaultdict(list)
         for held in self.held:
             if held.leased_until <= due:
                 found[held.stream].append(held)
         return found
+
+    def _due(self) -> float:
+        return self.now() + self.rules.lease_s * 2 / 3
 
     @property
     def oldest_s(self) -> float:

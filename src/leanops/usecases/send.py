@@ -14,10 +14,21 @@ from leanops.ports.queue import Outgoing, Queue
 def messages(
     queue: Queue, files: Files, clock: Clock, envelopes: Iterable[Envelope], events: int = 1
 ) -> Iterator[tuple[Outgoing, list[Envelope]]]:
-    """Queue messages of up to so many events of one topic, each with the events it carries, in order."""
+    """Queue messages of up to so many events of one topic, each with the envelopes it carries, in order.
+
+    One that would be too large even as a claim check comes as it is, and leaves no file.
+    """
     for body, members in bodies(envelopes, events, queue.max_bytes):
-        fitting = body if len(body) <= queue.max_bytes else encoded(_claimed(files, clock, members[0]))
-        yield Outgoing(queue_name(members[0].topic), fitting), members
+        topic = queue_name(members[0].topic)
+        if len(body) > queue.max_bytes and members[0].claim is None:
+            claimed = _claimed(clock, members[0])
+            small = encoded(claimed)
+            if len(small) <= queue.max_bytes:
+                # The file is there before anyone can ask for it.
+                files.put(str(claimed.claim), _bytes_of(members[0]))
+                yield Outgoing(topic, small), [claimed]
+                continue
+        yield Outgoing(topic, body), members
 
 
 def send_all(queue: Queue, outgoing: Sequence[Outgoing], tries: int = 5) -> None:
@@ -30,12 +41,14 @@ def send_all(queue: Queue, outgoing: Sequence[Outgoing], tries: int = 5) -> None
     raise QueueUnavailableError(f"the queue did not take {len(left)} of {len(outgoing)} messages; try again later")
 
 
-def _claimed(files: Files, clock: Clock, envelope: Envelope) -> Envelope:
-    """The envelope with its bytes in a file; the file is there before anyone can ask for it."""
-    data = envelope.payload.encode() if envelope.payload is not None else envelope.data or b""
+def _bytes_of(envelope: Envelope) -> bytes:
+    return envelope.payload.encode() if envelope.payload is not None else envelope.data or b""
+
+
+def _claimed(clock: Clock, envelope: Envelope) -> Envelope:
+    """The envelope as it is with its bytes in a file."""
     identity = sha256(f"{envelope.topic}\n{envelope.message_id}".encode()).hexdigest()[:32]
     name = f"{CLAIMS}{clock():%Y-%m-%d}/{queue_name(envelope.topic)}/{identity}"
-    files.put(name, data)
     return Envelope(
         envelope.topic,
         envelope.message_id,

@@ -69,6 +69,8 @@ class PubSub:
             beating = asyncio.create_task(_heartbeat(call, stopping))
             try:
                 await call.write(first)
+                # Written, so there is a connection and the call is open.
+                yield []
                 while (response := await call.read()) is not aio.EOF:
                     yield [_pulled(received) for received in response.received_messages]
             finally:

@@ -30,6 +30,7 @@ class BridgeMetrics(Collector):
             "forwarded": ("Messages the queue has taken.", counts.forwarded),
             "resent": ("Messages sent again because the queue had not taken them.", counts.resent),
             "returned": ("Messages given back to Pub/Sub.", counts.returned),
+            "buried": ("Messages that the queue will never take, kept as dead letters.", counts.buried),
             "acked": ("Messages acknowledged.", counts.acked),
             "receipts_lost": ("Acks and nacks that Pub/Sub did not hear.", counts.receipts_lost),
             "extended": ("Leases extended.", counts.extended),
@@ -39,15 +40,17 @@ class BridgeMetrics(Collector):
         for name, (text, value) in totals.items():
             yield CounterMetricFamily(f"leanops_bridge_{name}", text, value)
         yield GaugeMetricFamily("leanops_bridge_in_hand", "Messages in hand.", len(hand.held))
-        yield GaugeMetricFamily("leanops_bridge_waiting", "Messages no send has begun with.", self._bridge.waiting)
+        yield GaugeMetricFamily("leanops_bridge_waiting", "Messages no send is at work with.", self._bridge.waiting)
         yield GaugeMetricFamily("leanops_bridge_in_hand_bytes", "Bytes in hand.", hand.bytes)
         yield GaugeMetricFamily("leanops_bridge_oldest_seconds", "Age of the oldest message in hand.", hand.oldest_s)
         yield GaugeMetricFamily("leanops_bridge_ready", "1 where it does its work.", self._bridge.problem is None)
-        opened = GaugeMetricFamily("leanops_bridge_open", "1 where a subscription flows.", labels=["topic"])
-        events = CounterMetricFamily("leanops_bridge_events", "Messages the queue has taken.", labels=["topic"])
+        labels = ["topic", "subscription"]
+        opened = GaugeMetricFamily("leanops_bridge_open", "1 where a subscription flows.", labels=labels)
+        events = CounterMetricFamily("leanops_bridge_events", "Messages the queue has taken.", labels=labels)
         for stream in streams:
-            opened.add_metric([stream.topic], stream.flows)
-            events.add_metric([stream.topic], stream.forwarded)
+            names = [stream.topic, stream.subscription.rpartition("/")[2]]
+            opened.add_metric(names, stream.flows)
+            events.add_metric(names, stream.forwarded)
         yield from (opened, events)
 
 
