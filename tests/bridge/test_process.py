@@ -5,6 +5,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
+
 from leanops.domain.envelope import Envelope, envelopes_in
 from leanops.domain.topics import queue_name
 from leanops.ports.state import WORKERS
@@ -59,6 +61,7 @@ def test_sigterm_drains_and_ends_well(cloud: Cloud, home: Path) -> None:
         assert running.end(signal.SIGINT) == 0
 
 
+@pytest.mark.slow
 def test_sigkill_in_the_middle_loses_nothing(cloud: Cloud, home: Path) -> None:
     names = [cloud.subscription(f"topic-{number}") for number in range(2)]
     register(home, *names)

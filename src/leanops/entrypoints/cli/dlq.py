@@ -34,7 +34,7 @@ class StatusName(StrEnum):
 
 StatusFilter = Annotated[StatusName | None, typer.Option("--status", help="Only with this status.")]
 Id = Annotated[str | None, typer.Option("--id", metavar="ERROR_ID", help="Only this letter, or those that begin so.")]
-AtMost = Annotated[int | None, typer.Option("--limit", min=1, help="At most this many, oldest first.")]
+Most = Annotated[int | None, typer.Option("--limit", min=1, help="At most this many, oldest first.")]
 Newest = Annotated[bool, typer.Option("--newest", help="Newest first.")]
 Rate = Annotated[float | None, typer.Option("--rate", min=0.01, help="At most this many events a second.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")]
@@ -123,7 +123,7 @@ def replay(
     topic: TopicFilter = None,
     rule: RuleFilter = None,
     error_id: Id = None,
-    limit: AtMost = None,
+    limit: Most = None,
     newest: Newest = False,
     rate: Rate = None,
     dry_run: DryRun = False,
@@ -148,7 +148,7 @@ def discard(
     topic: TopicFilter = None,
     rule: RuleFilter = None,
     error_id: Id = None,
-    limit: AtMost = None,
+    limit: Most = None,
     newest: Newest = False,
     dry_run: DryRun = False,
     yes: Yes = False,
