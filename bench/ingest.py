@@ -95,8 +95,8 @@ def commits(folder: Path, topics: int, flushes: int) -> list[Row]:
         assert found is not None
         seconds.append(found.tables[names[0]])
     runtime.close()
-    last = statistics.mean(seconds[-50:])
-    say(f"one table, flush 1 to 50: {1000 * statistics.mean(seconds[:50]):.1f} ms, the last 50: {1000 * last:.1f} ms")
+    last = statistics.mean(seconds[-200:])
+    say(f"one table, flush 1 to 50: {1000 * statistics.mean(seconds[:50]):.1f} ms, the last 200: {1000 * last:.1f} ms")
     return [
         row(f"s per table in a flush over {topics} tables / 30 ms", many, COMMIT_S, 1.0, digits=3),
         row(f"s per flush of a table after {flushes} flushes / 30 ms", last, COMMIT_S, 1.0, digits=3),

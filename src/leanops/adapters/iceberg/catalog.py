@@ -11,7 +11,6 @@ from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table, Transaction
 from pyiceberg.table.metadata import TableMetadata
-from pyiceberg.table.update import update_table_metadata
 from pyiceberg.table.update.snapshot import ExpireSnapshots
 from pyiceberg.transforms import DayTransform, IdentityTransform
 from pyiceberg.types import (
@@ -114,7 +113,7 @@ class IcebergCatalog:
             return
 
         def append(table: Table) -> None:
-            transaction = _Transaction(table)
+            transaction = _Append(table)
             data = pa.Table.from_pylist(list(rows), schema=table.schema().as_arrow())
             transaction.append(data, snapshot_properties=dict(properties or {}))
             transaction.commit_transaction()
@@ -133,7 +132,7 @@ class IcebergCatalog:
             expired = plan(_view(name, table))
             if expired is None:
                 return
-            transaction = _Transaction(table)
+            transaction = _Append(table)
             rows = pa.table(dict(columns), schema=table.schema().as_arrow())
             transaction.append(rows, snapshot_properties=dict(properties))
             # A tag or branch may hold what nobody reads any more.
@@ -189,18 +188,15 @@ class IcebergCatalog:
         return retrying(lambda: change(self._catalog.load_table(name)))
 
 
-class _Transaction(Transaction):
-    """A transaction that applies its changes once; PyIceberg's copies all metadata at each of some 20 looks at it."""
+class _Append(Transaction):
+    """One append, perhaps with an expiry: nothing in it looks at what it stages, so only the commit applies it.
 
-    _applied: tuple[object, TableMetadata] | None = None
+    PyIceberg's own applies and copies all metadata at each of some twenty looks.
+    """
 
     @property
     def table_metadata(self) -> TableMetadata:
-        if not self._updates:
-            return self._table.metadata
-        if self._applied is None or self._applied[0] is not self._updates:
-            self._applied = self._updates, update_table_metadata(self._table.metadata, self._updates)
-        return self._applied[1]
+        return self._table.metadata
 
 
 def _view(name: str, table: Table) -> TableView:
