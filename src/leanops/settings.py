@@ -9,6 +9,7 @@ from typing import Any
 from pydantic import Field, ValidationError
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
+from leanops.domain.breaker import BreakerRules
 from leanops.domain.errors import UsageError
 
 FILE = "leanops.toml"
@@ -79,6 +80,15 @@ class Settings(BaseSettings):
     aws_stream: str = Field("", description="Firehose stream that lands events in RAW.")
     aws_processor: str = Field("", description="Lambda function whose event source mappings a breaker switches.")
     pii_key_id: str = Field("local-1", description="Name of the key in use, recorded with what it sealed.")
+
+    def breaker_rules(self) -> BreakerRules:
+        """When a circuit breaker opens, and how long it waits."""
+        return BreakerRules(
+            error_rate=self.breaker_error_rate,
+            min_events=self.breaker_min_events,
+            window_ms=self.breaker_window_s * 1000,
+            pause_ms=self.breaker_pause_s * 1000,
+        )
 
     @classmethod
     def settings_customise_sources(

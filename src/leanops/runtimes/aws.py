@@ -17,7 +17,6 @@ from leanops.adapters.aws.objects import S3Objects
 from leanops.adapters.aws.queue import SqsQueue
 from leanops.adapters.aws.state import DynamoState
 from leanops.adapters.aws.switch import EventSourceSwitch
-from leanops.domain.breaker import BreakerRules
 from leanops.domain.errors import UsageError
 from leanops.domain.topics import Databases
 from leanops.ports.delivery import Delivery
@@ -73,15 +72,9 @@ class Aws:
     def breakers(self) -> Breakers:
         """The circuit breakers; one that opens switches the event source mapping of its queue off."""
         settings = self.settings
-        rules = BreakerRules(
-            error_rate=settings.breaker_error_rate,
-            min_events=settings.breaker_min_events,
-            window_ms=settings.breaker_window_s * 1000,
-            pause_ms=settings.breaker_pause_s * 1000,
-        )
         function = _named(settings.aws_processor, "aws_processor")
         switch = EventSourceSwitch.connect(function, prefix=settings.aws_queue_prefix, **self._reach)
-        return Breakers(self.state, self.clock, rules, switch)
+        return Breakers(self.state, self.clock, settings.breaker_rules(), switch)
 
     def objects_in(self, bucket: str) -> Objects:
         """What others wrote into any bucket."""

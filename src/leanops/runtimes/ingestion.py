@@ -4,7 +4,7 @@ import threading
 import time
 from functools import partial
 
-from leanops.domain.breaker import BreakerRules, State
+from leanops.domain.breaker import State
 from leanops.domain.errors import DeliveryUnavailableError
 from leanops.ports.queue import DEAD
 from leanops.ports.state import IDEMPOTENCY_KEYS
@@ -44,14 +44,7 @@ def stream_of(runtime: Embedded) -> Stream:
 
 def breakers_of(runtime: Embedded) -> Breakers:
     """The circuit breakers of this home, as one worker sees them."""
-    settings = runtime.settings
-    rules = BreakerRules(
-        error_rate=settings.breaker_error_rate,
-        min_events=settings.breaker_min_events,
-        window_ms=settings.breaker_window_s * 1000,
-        pause_ms=settings.breaker_pause_s * 1000,
-    )
-    return Breakers(runtime.platform.state, runtime.platform.clock, rules)
+    return Breakers(runtime.platform.state, runtime.platform.clock, runtime.settings.breaker_rules())
 
 
 def process(runtime: Embedded, processor: Processor, breakers: Breakers, tell: Tell = lambda _part, _text: None) -> int:
