@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections import defaultdict, deque
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -14,7 +14,7 @@ from leanops.adapters.files.folder import Folder
 from leanops.adapters.sql.queue import SqlQueue
 from leanops.adapters.sql.state import SqlState
 from leanops.domain.envelope import Envelope, envelopes_in
-from leanops.domain.errors import SourceUnavailableError
+from leanops.domain.errors import QueueUnavailableError, SourceUnavailableError
 from leanops.domain.topics import queue_name
 from leanops.ports.clock import millis
 from leanops.ports.files import Files
@@ -176,3 +176,13 @@ async def until(condition: Callable[[], object], seconds: float = 20) -> None:
     while not condition():
         assert time.monotonic() < deadline, "it did not happen in time"
         await asyncio.sleep(0.005)
+
+
+def run(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    """Run a test's work in a loop of its own."""
+    asyncio.run(work())
+
+
+def away(_messages: Sequence[Outgoing]) -> list[int]:
+    """A judge of a queue that does not answer."""
+    raise QueueUnavailableError("the queue does not answer")

@@ -2,16 +2,15 @@
 
 import asyncio
 import threading
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from leanops.domain.envelope import Envelope
-from leanops.domain.errors import FilesUnavailableError, QueueUnavailableError
-from leanops.ports.queue import Outgoing
-from tests.inbox import Gate, Inbox, bridging, message, until
+from leanops.domain.errors import FilesUnavailableError
+from tests.inbox import Gate, Inbox, away, bridging, message, until
 
 
 @pytest.fixture
@@ -19,10 +18,6 @@ def queue(tmp_path: Path) -> Iterator[Gate]:
     gate = Gate(tmp_path)
     yield gate
     gate.close()
-
-
-def away(_messages: Sequence[Outgoing]) -> list[int]:
-    raise QueueUnavailableError("the queue does not answer")
 
 
 def run(work: Callable[[], Coroutine[Any, Any, None]]) -> None:

@@ -2,19 +2,16 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from leanops.domain.errors import QueueUnavailableError
-from leanops.ports.queue import Outgoing
 from leanops.ports.source import Pulled, PullLimits
 from leanops.usecases.bridge_hand import BridgeRules, Counts, Hand, Held, Stream
 from leanops.usecases.bridge_receipts import keep_leased
 from leanops.usecases.bridge_turns import Turns
-from tests.inbox import Gate, Inbox, bridging, message, until
+from tests.inbox import Gate, Inbox, away, bridging, message, run, until
 
 
 @pytest.fixture
@@ -22,14 +19,6 @@ def queue(tmp_path: Path) -> Iterator[Gate]:
     gate = Gate(tmp_path)
     yield gate
     gate.close()
-
-
-def run(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    asyncio.run(work())
-
-
-def away(_messages: Sequence[Outgoing]) -> list[int]:
-    raise QueueUnavailableError("the queue does not answer")
 
 
 class Network(Inbox):

@@ -2,18 +2,17 @@
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from leanops.adapters.files.folder import Folder
-from leanops.domain.errors import FilesUnavailableError, QueueUnavailableError, SourceUnavailableError
+from leanops.domain.errors import FilesUnavailableError, SourceUnavailableError
 from leanops.ports.queue import Outgoing
 from leanops.ports.source import Pulled, PullLimits
 from leanops.usecases import bridge as bridge_module
-from tests.inbox import Gate, Inbox, bridging, message, until
+from tests.inbox import Gate, Inbox, away, bridging, message, run, until
 
 
 @pytest.fixture
@@ -21,14 +20,6 @@ def queue(tmp_path: Path) -> Iterator[Gate]:
     gate = Gate(tmp_path)
     yield gate
     gate.close()
-
-
-def run(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    asyncio.run(work())
-
-
-def away(_messages: Sequence[Outgoing]) -> list[int]:
-    raise QueueUnavailableError("the queue does not answer")
 
 
 class CountingFolder(Folder):

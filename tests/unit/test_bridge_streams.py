@@ -4,19 +4,18 @@ import asyncio
 import threading
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from leanops.domain.errors import QueueUnavailableError, StateUnavailableError, UsageError
+from leanops.domain.errors import StateUnavailableError, UsageError
 from leanops.entrypoints.bridge.health import Health
 from leanops.ports.queue import Outgoing
 from leanops.runtimes.bridge import at_home, subscriptions_of
 from leanops.runtimes.embedded import Embedded, create_home
 from leanops.usecases import bridge as bridge_module
-from tests.inbox import Gate, Inbox, bridging, message, until
+from tests.inbox import Gate, Inbox, away, bridging, message, run, until
 
 
 @pytest.fixture
@@ -24,14 +23,6 @@ def queue(tmp_path: Path) -> Iterator[Gate]:
     gate = Gate(tmp_path)
     yield gate
     gate.close()
-
-
-def run(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    asyncio.run(work())
-
-
-def away(_messages: Sequence[Outgoing]) -> list[int]:
-    raise QueueUnavailableError("the queue does not answer")
 
 
 def test_a_stream_that_ends_is_opened_again(queue: Gate, tmp_path: Path) -> None:
