@@ -28,6 +28,8 @@ LeanOpsError
 
 from collections.abc import Collection, Mapping, Sequence
 
+from leanops.domain.problems import Problem
+
 
 class LeanOpsError(Exception):
     """The root; its text is one line that says what, which, and what to do."""
@@ -134,8 +136,8 @@ class UnknownTopicError(UsageError):
 class InvalidSchemaError(UsageError):
     """A schema file with problems, each with its place in the file."""
 
-    def __init__(self, source: str, problems: Sequence[str]) -> None:
-        super().__init__(f"{source}: {'; '.join(problems)}")
+    def __init__(self, source: str, problems: Sequence[Problem]) -> None:
+        super().__init__(f"{source}: {'; '.join(str(problem) for problem in problems)}")
         self.source, self.problems = source, tuple(problems)
 
 
