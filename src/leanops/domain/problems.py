@@ -1,14 +1,58 @@
 """Problems of a schema file: what is wrong, where in the file, and how to put it right."""
 
 from dataclasses import asdict, dataclass
+from enum import StrEnum
+
+
+class Code(StrEnum):
+    """Everything that can be wrong with a schema file."""
+
+    NOT_UTF8 = "not_utf8"
+    NOT_JSON = "not_json"
+    TOO_LARGE = "too_large"
+    TOO_DEEP = "too_deep"
+    NOT_OBJECT = "not_object"
+    DUPLICATE_KEY = "duplicate_key"
+    MISSING_KEY = "missing_key"
+    UNKNOWN_KEY = "unknown_key"
+    WRONG_KIND = "wrong_kind"
+    UNKNOWN_VALUE = "unknown_value"
+    OUT_OF_RANGE = "out_of_range"
+    EMPTY = "empty"
+    REPEATED = "repeated"
+    BAD_NAME = "bad_name"
+    RESERVED_NAME = "reserved_name"
+    UNKNOWN_TYPE = "unknown_type"
+    BAD_DECIMAL = "bad_decimal"
+    BAD_PATH = "bad_path"
+    BAD_LIMIT = "bad_limit"
+    BAD_DEFAULT = "bad_default"
+    BAD_PATTERN = "bad_pattern"
+    BAD_FORMAT = "bad_format"
+    CONTRADICTION = "contradiction"
+    COLUMN_TWICE = "column_twice"
+    COLLISION = "collision"
+    KEY_CONFLICT = "key_conflict"
+    PII_NEEDS_STRING = "pii_needs_string"
+    PII_KEY_IN_CLEAR = "pii_key_in_clear"
+    PII_IN_CLEAR = "pii_in_clear"
+    PII_AS_MEASURE = "pii_as_measure"
+    MEASURE_UNKNOWN = "measure_unknown"
+    MEASURE_NOT_NUMBER = "measure_not_number"
+    ENVELOPE_UNKNOWN = "envelope_unknown"
+    ENVELOPE_TYPE = "envelope_type"
+    TABLE_TWICE = "table_twice"
+    TABLE_TAKEN = "table_taken"
+    TABLE_RENAMED = "table_renamed"
+    TYPE_CHANGED = "type_changed"
 
 
 @dataclass(frozen=True)
 class Problem:
     """One thing wrong with a schema file."""
 
-    code: str
-    """One of a closed list: filters and tests rely on it."""
+    code: Code
+    """Filters and tests rely on it."""
     pointer: str
     """Where in the file, as a JSON pointer; empty is the whole file."""
     message: str
@@ -16,7 +60,7 @@ class Problem:
     """What to do about it."""
 
     def __str__(self) -> str:
-        return f"{self.pointer or '/'}: {self.message}; {self.hint}"
+        return f"{self.pointer}: {self.message}; {self.hint}" if self.pointer else f"{self.message}; {self.hint}"
 
     def as_json(self) -> dict[str, str]:
         """The form of error.json and of `schema lint --json`."""

@@ -5,6 +5,7 @@ from hashlib import sha256
 import msgspec
 
 from leanops.domain.errors import InvalidSchemaError
+from leanops.domain.problems import Code, Problem
 from leanops.domain.schema import Schema, changed_types, schema_from_json
 from leanops.domain.tables import OPS
 from leanops.usecases.platform import Platform, secret_key
@@ -42,16 +43,26 @@ def _with_version(text: str, version: int) -> str:
 def _check_table(platform: Platform, topic: str, schema: Schema, source: str) -> None:
     for other, table in platform.schemas.topics().items():
         if other != topic and table == schema.table_name:
-            raise InvalidSchemaError(source, [f"/table_name: {table!r} belongs to topic {other!r}; choose another"])
+            taken = f"{table!r} belongs to topic {other!r}"
+            raise InvalidSchemaError(source, [Problem(Code.TABLE_TAKEN, "/table_name", taken, "choose another name")])
     active = platform.schemas.active(topic)
     if active and active.table_name != schema.table_name:
-        raise InvalidSchemaError(source, [f"/table_name: is {active.table_name!r} today and cannot be renamed"])
+        renamed = f"is {active.table_name!r} today and cannot be renamed"
+        raise InvalidSchemaError(
+            source, [Problem(Code.TABLE_RENAMED, "/table_name", renamed, "keep the name of today")]
+        )
     curated = platform.catalog.load(platform.rules.databases.curated_table(schema.table_name))
     changed = changed_types(schema, curated.columns) if curated else {}
     if changed:
         problems = [
-            f"/payload_columns: {name} is {today} in Curated and cannot become {wanted}; give the column a new name"
-            for name, (today, wanted) in changed.items()
+            Problem(
+                Code.TYPE_CHANGED,
+                f"/payload_columns/{at}/type",
+                "{} is {} in Curated and cannot become {}".format(column.name, *changed[column.name]),
+                "give the column a new name",
+            )
+            for at, column in enumerate(schema.payload_columns)
+            if column.name in changed
         ]
         raise InvalidSchemaError(source, problems)
 

@@ -4,6 +4,7 @@ from pathlib import Path
 
 from leanops.adapters.files.folder import write_whole
 from leanops.domain.errors import InvalidSchemaError
+from leanops.domain.problems import Code, Problem
 from leanops.domain.schema import Schema, schema_from_json
 from leanops.domain.topics import check_topic
 
@@ -53,7 +54,8 @@ class SchemaFolder:
         except FileNotFoundError:
             return None
         except UnicodeDecodeError:
-            raise InvalidSchemaError(str(path), ["not UTF-8"]) from None
+            broken = Problem(Code.NOT_UTF8, "", "not UTF-8", "save the file as UTF-8")
+            raise InvalidSchemaError(str(path), [broken]) from None
         return schema_from_json(text, f"schemas/{path.relative_to(self._root)}")
 
 
