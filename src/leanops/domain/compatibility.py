@@ -1,0 +1,250 @@
+"""What changes between two schemas of a topic, and how bad that is."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+from leanops.domain.schema import ColumnType, Keys, PayloadColumn, Rules, Schema, TypeName
+
+
+class Kind(StrEnum):
+    """How bad a change is, in rising order; FIRST is a topic's first schema."""
+
+    NEUTRAL = "neutral"
+    ADDITIVE = "additive"
+    RESTRICTIVE = "restrictive"
+    BREAKING = "breaking"
+    FIRST = "first"
+
+
+_RISING = tuple(Kind)
+
+
+@dataclass(frozen=True)
+class Change:
+    """One change: its place in the new file, or in the old one for what was removed."""
+
+    kind: Kind
+    pointer: str
+    what: str
+    changes_rows: bool = False
+    """Whether Curated might hold something else for events that are already there."""
+    needs_raw: bool = False
+    """Whether Standardized itself depends on it."""
+
+
+@dataclass(frozen=True)
+class Difference:
+    """All changes from one schema to the next."""
+
+    changes: tuple[Change, ...] = ()
+
+    @property
+    def kind(self) -> Kind:
+        """The worst of the changes; neutral where there are none."""
+        return max((change.kind for change in self.changes), key=_RISING.index, default=Kind.NEUTRAL)
+
+    @property
+    def changes_rows(self) -> bool:
+        return any(change.changes_rows for change in self.changes)
+
+    @property
+    def needs_raw(self) -> bool:
+        return any(change.needs_raw for change in self.changes)
+
+    def as_json(self) -> dict[str, Any]:
+        """The form of `schema plan --json`."""
+        return {"kind": self.kind.value, "changes": [asdict(change) for change in self.changes]}
+
+
+def difference(active: Schema | None, new: Schema) -> Difference:
+    """What deploying `new` changes; the version number is no change."""
+    if active is None:
+        # Rows that were standardized before there was a schema have the default keys and contract.
+        changes = [*_keys(Keys(), new.keys), *_contract("evolve", new.policies.unknown_fields)]
+        what = f"first schema, {len(new.payload_columns)} columns into {new.table_name}"
+        return Difference((Change(Kind.FIRST, "", what, needs_raw=any(change.needs_raw for change in changes)),))
+    return Difference(
+        (
+            *_table_name(active, new),
+            *_keys(active.keys, new.keys),
+            *_columns(active, new),
+            *_contract(active.policies.unknown_fields, new.policies.unknown_fields),
+            *_neutral(active, new),
+        )
+    )
+
+
+def is_widening(old: ColumnType, new: ColumnType) -> bool:
+    """Whether Iceberg promotes the type in place: INT to BIGINT, or a DECIMAL of the same scale with more digits."""
+    if old.name == TypeName.DECIMAL == new.name:
+        return old.scale == new.scale and old.precision < new.precision
+    return (old.name, new.name) == (TypeName.INT, TypeName.BIGINT)
+
+
+def _table_name(active: Schema, new: Schema) -> Iterator[Change]:
+    if active.table_name != new.table_name:
+        yield _breaking("/table_name", f"table_name {active.table_name} → {new.table_name}")
+
+
+def _keys(old: Keys, new: Keys) -> Iterator[Change]:
+    for name in Keys.model_fields:
+        before, after = getattr(old, name), getattr(new, name)
+        if before != after:
+            yield _breaking(f"/keys/{name}", f"keys.{name} {_said(before)} → {_said(after)}", needs_raw=True)
+
+
+def _contract(old: str, new: str) -> Iterator[Change]:
+    """The contract holds for what arrives from now on: old rows stay as they are."""
+    if old == new:
+        return
+    kinds = {new == "quarantine": Kind.RESTRICTIVE, old == "quarantine": Kind.ADDITIVE}
+    kind = kinds.get(True, Kind.NEUTRAL)
+    what = f"unknown_fields {old} → {new}"
+    yield Change(kind, "/policies/unknown_fields", what, needs_raw=kind != Kind.NEUTRAL)
+
+
+def _neutral(active: Schema, new: Schema) -> Iterator[Change]:
+    for name in ("owner", "description", "measures", "envelope_columns"):
+        if getattr(active, name) != getattr(new, name):
+            yield Change(Kind.NEUTRAL, f"/{name}", f"{name} changed")
+    for name in ("on_breaking", "cde_error_rate_alert", "cde_error_rate_fail", "lookback_months"):
+        before, after = getattr(active.policies, name), getattr(new.policies, name)
+        if before != after:
+            yield Change(Kind.NEUTRAL, f"/policies/{name}", f"{name} {_said(before)} → {_said(after)}")
+    after = {column.name for column in new.payload_columns}
+    before = {column.name for column in active.payload_columns}
+    kept = [column.name for column in new.payload_columns if column.name in before]
+    if kept != [column.name for column in active.payload_columns if column.name in after]:
+        yield Change(Kind.NEUTRAL, "/payload_columns", "columns in another order")
+
+
+class _Renamed(NamedTuple):
+    old: str
+    new: str
+
+
+def _columns(active: Schema, new: Schema) -> Iterator[Change]:
+    before = {column.name: column for column in active.payload_columns}
+    after = {column.name: column for column in new.payload_columns}
+    renamed = list(_renames(active, new))
+    for at, column in enumerate(new.payload_columns):
+        place = f"/payload_columns/{at}"
+        if column.name in before:
+            yield from _column(place, before[column.name], column)
+        else:
+            was = next((pair.old for pair in renamed if pair.new == column.name), None)
+            yield _added(place, column, was)
+    for at, column in enumerate(active.payload_columns):
+        if column.name not in after:
+            now = next((pair.new for pair in renamed if pair.old == column.name), None)
+            why = f": {now} takes its path {column.path}, and a rename is a removal and an addition" if now else ""
+            yield _breaking(f"/payload_columns/{at}", f"{column.name} removed{why}")
+
+
+def _renames(active: Schema, new: Schema) -> Iterator[_Renamed]:
+    """A column that went and one that came with the same path."""
+    names = {column.name for column in active.payload_columns} & {column.name for column in new.payload_columns}
+    went = {column.path: column.name for column in active.payload_columns if column.name not in names and column.path}
+    for column in new.payload_columns:
+        if column.name not in names and column.path in went:
+            yield _Renamed(went.pop(column.path), column.name)
+
+
+def _added(place: str, column: PayloadColumn, was: str | None) -> Change:
+    is_open = not column.cde and column.rules == Rules()
+    terms = [term for term, holds in (("critical", column.cde), ("with rules", column.rules != Rules())) if holds]
+    instead = f" in place of {was}" if was else ""
+    what = f"{column.name} {column.type} added{instead}{', ' if terms else ''}{' and '.join(terms)}"
+    return Change(Kind.ADDITIVE if is_open else Kind.RESTRICTIVE, place, what, changes_rows=True)
+
+
+def _column(place: str, old: PayloadColumn, new: PayloadColumn) -> Iterator[Change]:
+    """What changed in a column of one name."""
+    if old.type != new.type:
+        kind, how = (Kind.ADDITIVE, "widened") if is_widening(old.type, new.type) else (Kind.BREAKING, "changed")
+        yield Change(kind, f"{place}/type", f"{new.name}: type {how}, {old.type} → {new.type}", changes_rows=True)
+    for name in ("path", "format", "pii"):
+        before, after = getattr(old, name), getattr(new, name)
+        if before != after:
+            yield _breaking(f"{place}/{name}", f"{new.name}: {name} {_said(before)} → {_said(after)}")
+    if old.cde != new.cde:
+        kind, how = (Kind.RESTRICTIVE, "now critical") if new.cde else (Kind.ADDITIVE, "no longer critical")
+        yield Change(kind, f"{place}/cde", f"{new.name}: {how}", changes_rows=True)
+    if old.default != new.default:
+        kind = Kind.ADDITIVE if old.default is None else Kind.RESTRICTIVE
+        what = f"{new.name}: default {_said(old.default)} → {_said(new.default)}"
+        yield Change(kind, f"{place}/default", what, changes_rows=True)
+    yield from _rules(f"{place}/rules", old, new)
+    if old.description != new.description:
+        yield Change(Kind.NEUTRAL, f"{place}/description", f"{new.name}: description changed")
+
+
+def _rules(place: str, old: PayloadColumn, new: PayloadColumn) -> Iterator[Change]:
+    for name in Rules.model_fields:
+        before, after = getattr(old.rules, name), getattr(new.rules, name)
+        kind = _compared(name, before, after, _reader(old, new))
+        if kind is not None:
+            how = {Kind.ADDITIVE: "relaxed", Kind.RESTRICTIVE: "tightened"}[kind]
+            what = f"{new.name}: rule {name} {how}, {_said(before)} → {_said(after)}"
+            yield Change(kind, f"{place}/{name}", what, changes_rows=True)
+
+
+_Reader = Callable[[str], Any]
+
+
+def _compared(name: str, before: Any, after: Any, value_of: _Reader) -> Kind | None:
+    """Additive where all that was good stays good, None where nothing changes, else restrictive."""
+    if before is None or after is None:
+        return None if before is after else Kind.RESTRICTIVE if before is None else Kind.ADDITIVE
+    match name:
+        case "min" | "max":
+            old, new = value_of(before), value_of(after)
+            is_wider, is_same = (new < old) == (name == "min"), new == old
+        case "min_length" | "max_length":
+            is_wider, is_same = (after < before) == (name == "min_length"), after == before
+        case "allowed":
+            old, new = {value_of(one) for one in before}, {value_of(one) for one in after}
+            is_wider, is_same = old < new, old == new
+        case _:
+            is_wider, is_same = False, before == after
+    return None if is_same else Kind.ADDITIVE if is_wider else Kind.RESTRICTIVE
+
+
+def _reader(old: PayloadColumn, new: PayloadColumn) -> _Reader:
+    """How limits of both columns are compared: as values of their type, as texts where the types have none in common."""
+    are_alike = old.type.name == new.type.name or (old.is_exact and new.is_exact)
+    return _value_reader(new) if are_alike else str.encode
+
+
+def _value_reader(column: PayloadColumn) -> _Reader:
+    match column.type.name:
+        case TypeName.INT | TypeName.BIGINT | TypeName.DECIMAL:
+            return Decimal
+        case TypeName.DOUBLE:
+            return float
+        case TypeName.DATE:
+            return date.fromisoformat
+        case TypeName.TIMESTAMP:
+            return _moment
+        case _:
+            # Texts are ordered by their bytes, as Spark orders them; and false comes before true.
+            return str.encode
+
+
+def _moment(text: str) -> datetime:
+    found = datetime.fromisoformat(text)
+    return found if found.tzinfo else found.replace(tzinfo=UTC)
+
+
+def _breaking(pointer: str, what: str, *, needs_raw: bool = False) -> Change:
+    return Change(Kind.BREAKING, pointer, what, changes_rows=True, needs_raw=needs_raw)
+
+
+def _said(value: Any) -> str:
+    if isinstance(value, tuple):
+        return " | ".join(value)
+    return "none" if value is None else str(value)
