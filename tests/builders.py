@@ -10,7 +10,8 @@ from typing import Any
 
 from pyiceberg.catalog.sql import SqlCatalog
 
-from leanops.adapters.files.schemas import SchemaFolder
+from leanops.adapters.files.folder import Folder
+from leanops.adapters.files.schemas import SchemaFiles
 from leanops.adapters.iceberg.catalog import IcebergCatalog
 from leanops.adapters.sql.state import SqlState
 from leanops.domain.batches import STANDARDIZED, Batch
@@ -129,7 +130,7 @@ def platform_in(
             catalog=IcebergCatalog(catalog),
             lake=no_lake,
             state=state,
-            schemas=SchemaFolder(folder / "schemas"),
+            schemas=SchemaFiles(Folder(folder / "schemas")),
             clock=clock or Clock(),
             owner=owner,
             rules=Rules(**rules),

@@ -8,7 +8,8 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from leanops.adapters.files.schemas import SchemaFolder
+from leanops.adapters.files.folder import Folder
+from leanops.adapters.files.schemas import SchemaFiles
 from leanops.adapters.sql.state import SqlState
 from leanops.domain.errors import LeanOpsError
 from leanops.domain.topics import Databases
@@ -39,7 +40,7 @@ class Abandoned(BaseException):
 
 def databases_of(number: int) -> Databases:
     """The databases of one world."""
-    return Databases(f"raw{number}", f"standardized{number}", f"curated{number}", f"ops{number}")
+    return Databases(f"raw{number}", f"standardized{number}", f"curated{number}", f"ops{number}", f"shadow{number}")
 
 
 class World:
@@ -68,7 +69,7 @@ class World:
             catalog=self.embedded.platform.catalog,
             lake=lake or self.embedded.lake,
             state=state,
-            schemas=SchemaFolder(self.folder / "schemas"),
+            schemas=SchemaFiles(Folder(self.folder / "schemas")),
             clock=self.clock,
             owner=f"worker-{len(self._states)}",
             rules=self.rules,

@@ -1,4 +1,4 @@
-"""Schemas go live: numbered, kept, recorded; and the folder that holds them."""
+"""Schemas go live: numbered, kept, recorded."""
 
 import json
 from collections.abc import Iterator
@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from leanops.adapters.files.schemas import SchemaFolder
-from leanops.domain.errors import InvalidSchemaError, InvalidTopicError, UnknownTopicError, UsageError
+from leanops.domain.errors import InvalidSchemaError, UnknownTopicError, UsageError
 from leanops.usecases.deploy_schema import deploy_schema
 from leanops.usecases.platform import Platform, Secret
 from leanops.usecases.topics import add_topic, find_topic, pause_topic
@@ -132,48 +131,3 @@ def test_a_topic_nobody_added_gets_no_schema(platform: Platform) -> None:
     with pytest.raises(UnknownTopicError):
         deploy(platform, schema_text(), "nobody")
     assert platform.schemas.topics() == {}
-
-
-# The folder
-
-
-def test_a_folder_without_schemas_has_none(tmp_path: Path) -> None:
-    folder = SchemaFolder(tmp_path / "none")
-    assert (folder.active("orders"), folder.version("orders", 1), folder.topics()) == (None, None, {})
-
-
-def test_activating_twice_is_the_same_as_once(tmp_path: Path) -> None:
-    folder = SchemaFolder(tmp_path)
-    for _ in range(2):
-        folder.activate("orders", schema(), schema_text())
-    assert folder.active("orders") == folder.version("orders", 1) == schema()
-    assert sorted(path.name for path in tmp_path.rglob("*") if path.is_file()) == ["schema.json", "schema.v1.json"]
-
-
-def test_a_file_put_there_by_hand_is_its_own_version(tmp_path: Path) -> None:
-    active = tmp_path / "orders/active/schema.json"
-    active.parent.mkdir(parents=True)
-    active.write_text(schema_text(version=5))
-    assert SchemaFolder(tmp_path).version("orders", 5) == schema(version=5)
-    assert SchemaFolder(tmp_path).version("orders", 4) is None
-
-
-def test_a_broken_file_is_named_and_does_not_hide_the_others(tmp_path: Path) -> None:
-    folder = SchemaFolder(tmp_path)
-    folder.activate("users", schema(table_name="users"), schema_text(table_name="users"))
-    folder.activate("orders", schema(), schema_text())
-    (tmp_path / "orders/active/schema.json").write_bytes(b"\xff")
-    with pytest.raises(InvalidSchemaError, match="not UTF-8"):
-        folder.active("orders")
-    (tmp_path / "orders/active/schema.json").write_text("{")
-    with pytest.raises(InvalidSchemaError, match=r"schemas/orders/active/schema\.json: not JSON"):
-        folder.active("orders")
-    assert folder.topics() == {"users": "users"}
-
-
-def test_a_topic_that_is_none_never_becomes_a_path(tmp_path: Path) -> None:
-    folder = SchemaFolder(tmp_path / "schemas")
-    for topic in ("../evil", "a/b", ""):
-        with pytest.raises(InvalidTopicError):
-            folder.activate(topic, schema(), schema_text())
-    assert list(tmp_path.rglob("*.json")) == []

@@ -1,21 +1,60 @@
-"""Schema files of topics."""
+"""Schema files of topics: the active one, every earlier one, those that wait, and the last that was refused."""
 
+from dataclasses import dataclass
 from typing import Protocol
 
 from leanops.domain.schema import Schema
 
 
+@dataclass(frozen=True)
+class Pending:
+    """A file somebody put there to become a topic's schema."""
+
+    topic: str
+    name: str
+
+
 class Schemas(Protocol):
-    """Where `schemas/{topic}/…` is kept; a version, once activated, stays readable."""
+    """Where `schemas/{topic}/active|archive|pending|failed/` is kept; a version, once kept, stays readable."""
 
     def active(self, topic: str) -> Schema | None:
         """The active schema, or None."""
 
     def version(self, topic: str, version: int) -> Schema | None:
-        """The schema that was activated under this version, or None."""
+        """The schema that was kept under this version, or None."""
 
-    def activate(self, topic: str, schema: Schema, text: str) -> None:
-        """Make this the active schema; the one before goes to the archive. Twice is the same as once."""
+    def text(self, topic: str, version: int) -> str | None:
+        """The file of a version as it was kept, or None."""
+
+    def versions(self, topic: str) -> list[int]:
+        """Every version that can be read, in order."""
+
+    def keep(self, topic: str, version: int, text: str) -> None:
+        """Put a version into the archive, where a batch that was begun under it can always find it."""
+
+    def activate(self, topic: str, version: int) -> None:
+        """Make a version of the archive the active one, in one write. Twice is the same as once."""
 
     def topics(self) -> dict[str, str]:
         """Topic → table_name of every active schema."""
+
+    def pending(self) -> list[Pending]:
+        """The files that wait to become active; drafts do not."""
+
+    def read_pending(self, topic: str, name: str) -> bytes | None:
+        """A file that waits, or None."""
+
+    def withdraw(self, topic: str, name: str, data: bytes) -> None:
+        """Remove a file that waits, unless it is no longer the one that was read."""
+
+    def fail(self, topic: str, name: str, data: bytes, report: str) -> None:
+        """Put a file that waits beside its report; a crash on the way is repeated to the same end."""
+
+    def failed(self, topic: str) -> str | None:
+        """The report of the last file that was refused, or None."""
+
+    def clear_failed(self, topic: str) -> None:
+        """Remove the refused files and their report."""
+
+    def draft(self, topic: str, text: str) -> str:
+        """Write a file that waits for a person, not for us; its name."""

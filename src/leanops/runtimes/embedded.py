@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from leanops.adapters.files.folder import Folder
-from leanops.adapters.files.schemas import SchemaFolder
+from leanops.adapters.files.schemas import SchemaFiles
 from leanops.adapters.iceberg.catalog import IcebergCatalog
 from leanops.adapters.sql.buffer import SqlBuffer
 from leanops.adapters.sql.queue import SqlQueue
@@ -96,7 +96,7 @@ class Embedded:
             catalog=IcebergCatalog(self.catalog),
             lake=self.lake,
             state=self.state,
-            schemas=SchemaFolder(self.home / "schemas"),
+            schemas=SchemaFiles(Folder(self.home / "schemas")),
             clock=clock,
             owner=owner or f"{socket.gethostname()}/{os.getpid()}",
             rules=_rules(self.settings),
@@ -181,7 +181,11 @@ def _text(path: Path) -> str | None:
 def _rules(settings: Settings) -> Rules:
     return Rules(
         databases=Databases(
-            settings.raw_database, settings.standardized_database, settings.curated_database, settings.ops_database
+            settings.raw_database,
+            settings.standardized_database,
+            settings.curated_database,
+            settings.ops_database,
+            settings.shadow_database,
         ),
         limits=Limits(settings.payload_bytes, settings.payload_depth, settings.payload_keys, settings.duplicate_keys),
         column_limits=ColumnLimits(settings.table_columns, settings.new_columns),
@@ -191,4 +195,5 @@ def _rules(settings: Settings) -> Rules:
         lease_s=settings.lease_s,
         explore=settings.explore,
         workers=settings.workers,
+        rebuild_rows=settings.rebuild_rows,
     )

@@ -27,7 +27,8 @@ def deploy_schema(platform: Platform, topic: str, text: str, source: str, actor:
     version = max(schema.version, active.version + 1) if active else schema.version
     numbered = schema.model_copy(update={"version": version})
     content = _with_version(text, version)
-    platform.schemas.activate(topic, numbered, content)
+    platform.schemas.keep(topic, version, content)
+    platform.schemas.activate(topic, version)
     _record(platform, topic, numbered, content, actor)
     enable_topic(platform, topic, version)
     return numbered, True

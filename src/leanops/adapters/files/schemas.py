@@ -1,64 +1,135 @@
-"""Schema files in a folder: `{topic}/active/schema.json`, earlier versions in `{topic}/archive/`."""
+"""Schema files on any file store."""
 
-from pathlib import Path
+import re
+from concurrent.futures import ThreadPoolExecutor
 
-from leanops.adapters.files.folder import write_whole
-from leanops.domain.errors import InvalidSchemaError
+from leanops.domain.errors import InvalidSchemaError, InvalidTopicError, UsageError
 from leanops.domain.problems import Code, Problem
 from leanops.domain.schema import Schema, schema_from_json
 from leanops.domain.topics import check_topic
+from leanops.ports.files import Files
+from leanops.ports.schemas import Pending
+
+DRAFT = "schema.draft.json"
+REPORT = "error.json"
+READERS = 16
+_ACTIVE = re.compile(r"([^/]+)/active/schema\.json")
+_ARCHIVED = re.compile(r"[^/]+/archive/schema\.v([1-9][0-9]*)\.json")
+_PENDING = re.compile(r"([^/]+)/pending/([^./][^/]*\.json)")
 
 
-class SchemaFolder:
-    """The Schemas port on a folder; every change is one rename."""
+class SchemaFiles:
+    """The Schemas port on a Files port: `{topic}/active/schema.json`, `{topic}/archive/schema.v3.json` and so on."""
 
-    def __init__(self, root: Path) -> None:
-        self._root = root
+    def __init__(self, files: Files) -> None:
+        self._files = files
 
     def active(self, topic: str) -> Schema | None:
-        return self._read(self._active(topic))
+        """The active schema, or None."""
+        return self._read(_active(topic))
 
     def version(self, topic: str, version: int) -> Schema | None:
-        found = self._read(self._archived(topic, version))
+        """The schema that was kept under this version, or None."""
+        found = self._read(_archived(topic, version))
         if found is None:
             now = self.active(topic)
             found = now if now and now.version == version else None
         return found
 
-    def activate(self, topic: str, schema: Schema, text: str) -> None:
-        # The archive has every version before it is active: a batch that was begun can always find its schema.
-        _write(self._archived(topic, schema.version), text)
-        _write(self._active(topic), text)
-
-    def topics(self) -> dict[str, str]:
-        found = {}
-        for path in sorted(self._root.glob("*/active/schema.json")):
-            topic = path.parent.parent.name
-            try:
-                schema = self.active(topic)
-            except InvalidSchemaError:
-                continue
-            if schema:
-                found[topic] = schema.table_name
+    def text(self, topic: str, version: int) -> str | None:
+        """The file of a version as it was kept, or None."""
+        found = self._text(_archived(topic, version))
+        if found is None:
+            now = self.active(topic)
+            found = self._text(_active(topic)) if now and now.version == version else None
         return found
 
-    def _active(self, topic: str) -> Path:
-        return self._root / check_topic(topic) / "active" / "schema.json"
+    def versions(self, topic: str) -> list[int]:
+        """Every version that can be read, in order; one that was put into active/ by hand counts."""
+        names = map(_ARCHIVED.fullmatch, self._files.names(f"{check_topic(topic)}/archive/"))
+        now = self.active(topic)
+        return sorted({int(found[1]) for found in names if found} | ({now.version} if now else set()))
 
-    def _archived(self, topic: str, version: int) -> Path:
-        return self._root / check_topic(topic) / "archive" / f"schema.v{version}.json"
+    def keep(self, topic: str, version: int, text: str) -> None:
+        """Put a version into the archive, where a batch that was begun under it can always find it."""
+        self._files.put(_archived(topic, version), text.encode())
 
-    def _read(self, path: Path) -> Schema | None:
+    def activate(self, topic: str, version: int) -> None:
+        """Make a version of the archive the active one, in one write. Twice is the same as once."""
+        data = self._files.get(_archived(topic, version))
+        if data is None:
+            raise UsageError(f"topic {topic!r} has no schema version {version}; see: leanops schema history {topic}")
+        self._files.put(_active(topic), data)
+
+    def topics(self) -> dict[str, str]:
+        """Topic → table_name of every active schema; a file that cannot be read hides none of the others."""
+        found = [name[1] for name in map(_ACTIVE.fullmatch, self._files.names("")) if name]
+        with ThreadPoolExecutor(READERS) as readers:
+            tables = dict(zip(found, readers.map(self._table, found), strict=True))
+        return {topic: table for topic, table in tables.items() if table}
+
+    def pending(self) -> list[Pending]:
+        """The files that wait to become active; drafts do not."""
+        found = [name for name in map(_PENDING.fullmatch, self._files.names("")) if name]
+        return [Pending(name[1], name[2]) for name in found if not name[2].endswith(".draft.json")]
+
+    def read_pending(self, topic: str, name: str) -> bytes | None:
+        """A file that waits, or None."""
+        return self._files.get(_pending(topic, name))
+
+    def withdraw(self, topic: str, name: str, data: bytes) -> None:
+        """Remove a file that waits, unless it is no longer the one that was read."""
+        if self.read_pending(topic, name) == data:
+            self._files.delete(_pending(topic, name))
+
+    def fail(self, topic: str, name: str, data: bytes, report: str) -> None:
+        """Put a file that waits beside its report; a crash on the way is repeated to the same end."""
+        self._files.put(f"{topic}/failed/{REPORT}", report.encode())
+        self._files.put(f"{topic}/failed/{name if name != REPORT else 'error.schema.json'}", data)
+        self.withdraw(topic, name, data)
+
+    def failed(self, topic: str) -> str | None:
+        """The report of the last file that was refused, or None."""
+        return self._text(f"{topic}/failed/{REPORT}")
+
+    def clear_failed(self, topic: str) -> None:
+        """Remove the refused files, and their report last."""
+        names = list(self._files.names(f"{topic}/failed/"))
+        for name in sorted(names, key=lambda name: name.endswith(f"/{REPORT}")):
+            self._files.delete(name)
+
+    def draft(self, topic: str, text: str) -> str:
+        """Write a file that waits for a person, not for us; its name."""
+        self._files.put(_pending(check_topic(topic), DRAFT), text.encode())
+        return DRAFT
+
+    def _table(self, topic: str) -> str | None:
         try:
-            text = path.read_text(encoding="utf-8")
-        except FileNotFoundError:
+            schema = self.active(topic)
+        except (InvalidSchemaError, InvalidTopicError):
             return None
+        return schema.table_name if schema else None
+
+    def _read(self, name: str) -> Schema | None:
+        text = self._text(name)
+        return None if text is None else schema_from_json(text, f"schemas/{name}")
+
+    def _text(self, name: str) -> str | None:
+        data = self._files.get(name)
+        try:
+            return None if data is None else data.decode()
         except UnicodeDecodeError:
             broken = Problem(Code.NOT_UTF8, "", "not UTF-8", "save the file as UTF-8")
-            raise InvalidSchemaError(str(path), [broken]) from None
-        return schema_from_json(text, f"schemas/{path.relative_to(self._root)}")
+            raise InvalidSchemaError(f"schemas/{name}", [broken]) from None
 
 
-def _write(path: Path, text: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(path, text.encode())
+def _active(topic: str) -> str:
+    return f"{check_topic(topic)}/active/schema.json"
+
+
+def _archived(topic: str, version: int) -> str:
+    return f"{check_topic(topic)}/archive/schema.v{version}.json"
+
+
+def _pending(topic: str, name: str) -> str:
+    return f"{topic}/pending/{name}"

@@ -1,0 +1,158 @@
+"""Schema files keep the same promises on every file store: a folder, and S3 as moto plays it."""
+
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from leanops.adapters.aws.files import S3Files
+from leanops.adapters.files.folder import Folder
+from leanops.adapters.files.schemas import SchemaFiles
+from leanops.domain.errors import InvalidSchemaError, InvalidTopicError, UsageError
+from leanops.ports.files import Files
+from leanops.ports.schemas import Pending
+from tests.builders import column, schema, schema_text
+
+
+@pytest.fixture(params=["folder", "s3"])
+def files(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Files]:
+    if request.param == "folder":
+        yield Folder(tmp_path / "schemas")
+        return
+    endpoint, bucket = request.getfixturevalue("moto_endpoint"), f"leanops-{secrets.token_hex(6)}"
+    store = S3Files.connect(bucket, prefix="schemas/", endpoint=endpoint)
+    store._client.create_bucket(Bucket=bucket, CreateBucketConfiguration={"LocationConstraint": "eu-west-1"})
+    yield store
+    store.close()
+
+
+@pytest.fixture
+def schemas(files: Files) -> SchemaFiles:
+    return SchemaFiles(files)
+
+
+def go_live(schemas: SchemaFiles, topic: str = "orders", **members: object) -> None:
+    version = schema(**members).version
+    schemas.keep(topic, version, schema_text(**members))
+    schemas.activate(topic, version)
+
+
+def test_a_store_without_schemas_has_none(schemas: SchemaFiles) -> None:
+    assert (schemas.active("orders"), schemas.version("orders", 1), schemas.text("orders", 1)) == (None, None, None)
+    assert (schemas.topics(), schemas.versions("orders"), schemas.pending()) == ({}, [], [])
+    assert (schemas.read_pending("orders", "a.json"), schemas.failed("orders")) == (None, None)
+
+
+def test_activating_twice_is_the_same_as_once(schemas: SchemaFiles, files: Files) -> None:
+    for _ in range(2):
+        go_live(schemas)
+    assert schemas.active("orders") == schemas.version("orders", 1) == schema()
+    assert list(files.names("")) == ["orders/active/schema.json", "orders/archive/schema.v1.json"]
+
+
+def test_a_version_that_is_kept_is_readable_and_not_active_yet(schemas: SchemaFiles) -> None:
+    go_live(schemas)
+    schemas.keep("orders", 2, schema_text(column("d"), version=2))
+    assert schemas.active("orders") == schema()
+    assert schemas.version("orders", 2) == schema(column("d"), version=2)
+    assert schemas.text("orders", 2) == schema_text(column("d"), version=2)
+    assert schemas.versions("orders") == [1, 2]
+
+
+def test_every_version_stays_readable_and_can_become_active_again(schemas: SchemaFiles) -> None:
+    for version in (1, 2, 10):
+        go_live(schemas, version=version)
+    assert [schemas.version("orders", version) for version in (1, 2, 10)] == [
+        schema(version=1),
+        schema(version=2),
+        schema(version=10),
+    ]
+    assert schemas.versions("orders") == [1, 2, 10]
+    schemas.activate("orders", 2)
+    assert schemas.active("orders") == schema(version=2)
+
+
+def test_a_version_that_was_never_kept_cannot_become_active(schemas: SchemaFiles) -> None:
+    go_live(schemas)
+    with pytest.raises(UsageError, match="no schema version 7; see: leanops schema history orders"):
+        schemas.activate("orders", 7)
+    assert schemas.active("orders") == schema()
+
+
+def test_a_file_put_there_by_hand_is_its_own_version(schemas: SchemaFiles, files: Files) -> None:
+    files.put("orders/active/schema.json", schema_text(version=5).encode())
+    assert (schemas.version("orders", 5), schemas.version("orders", 4)) == (schema(version=5), None)
+    assert (schemas.text("orders", 5), schemas.text("orders", 4)) == (schema_text(version=5), None)
+    assert schemas.versions("orders") == [5]
+
+
+def test_a_broken_file_is_named_and_does_not_hide_the_others(schemas: SchemaFiles, files: Files) -> None:
+    for topic in ("users", "orders"):
+        go_live(schemas, topic, table_name=topic)
+    assert schemas.topics() == {"orders": "orders", "users": "users"}
+    files.put("orders/active/schema.json", b"\xff")
+    files.put("no/active/schema.json", schema_text().encode())
+    with pytest.raises(InvalidSchemaError, match=r"schemas/orders/active/schema\.json: not UTF-8"):
+        schemas.active("orders")
+    files.put("orders/active/schema.json", b"{")
+    with pytest.raises(InvalidSchemaError, match=r"schemas/orders/active/schema\.json: not JSON"):
+        schemas.active("orders")
+    assert schemas.topics() == {"users": "users"}
+
+
+@pytest.mark.parametrize("topic", ["../evil", "a/b", ""])
+def test_a_topic_that_is_none_never_becomes_a_file(schemas: SchemaFiles, files: Files, topic: str) -> None:
+    for call in (lambda: schemas.keep(topic, 1, "{}"), lambda: schemas.draft(topic, "{}")):
+        with pytest.raises(InvalidTopicError):
+            call()
+    assert list(files.names("")) == []
+
+
+def test_the_files_that_wait_are_listed_without_drafts_and_scratch(schemas: SchemaFiles, files: Files) -> None:
+    waiting = ["orders/pending/a.json", "orders/pending/b.v2.json", "users/pending/schema.json", "x/pending/c.json"]
+    beside = [
+        "orders/pending/.d.json.swp",
+        "orders/pending/.e.json",
+        "orders/pending/notes.txt",
+        "orders/pending/below/f.json",
+        "orders/failed/g.json",
+        "orders/mine.draft.json",
+        "pending/h.json",
+    ]
+    for name in [*waiting, *beside]:
+        files.put(name, b"{}")
+    assert schemas.draft("orders", "{}\n") == "schema.draft.json"
+    assert files.get("orders/pending/schema.draft.json") == b"{}\n"
+    assert schemas.pending() == [
+        Pending("orders", "a.json"),
+        Pending("orders", "b.v2.json"),
+        Pending("users", "schema.json"),
+        Pending("x", "c.json"),
+    ]
+
+
+def test_a_file_is_withdrawn_unless_it_was_replaced_meanwhile(schemas: SchemaFiles, files: Files) -> None:
+    files.put("orders/pending/a.json", b"one")
+    assert schemas.read_pending("orders", "a.json") == b"one"
+    files.put("orders/pending/a.json", b"two")
+    schemas.withdraw("orders", "a.json", b"one")
+    assert files.get("orders/pending/a.json") == b"two"
+    for _ in range(2):
+        schemas.withdraw("orders", "a.json", b"two")
+    assert schemas.pending() == []
+
+
+@pytest.mark.parametrize(("name", "kept"), [("a.json", "a.json"), ("error.json", "error.schema.json")])
+def test_a_refused_file_lies_beside_its_report_until_it_is_cleared(
+    schemas: SchemaFiles, files: Files, name: str, kept: str
+) -> None:
+    files.put(f"orders/pending/{name}", b"\xff")
+    schemas.fail("orders", name, b"\xff", "why\n")
+    assert {one: files.get(one) for one in files.names("")} == {
+        f"orders/failed/{kept}": b"\xff",
+        "orders/failed/error.json": b"why\n",
+    }
+    assert schemas.failed("orders") == "why\n"
+    schemas.clear_failed("orders")
+    assert (list(files.names("")), schemas.failed("orders")) == ([], None)
