@@ -25,6 +25,7 @@ class Settings(BaseSettings):
     raw_database: str = Field("iceberg_raw_db", description="Database of the RAW tables and dlq_errors.")
     standardized_database: str = Field("iceberg_standardized_db", description="Database of the Standardized tables.")
     curated_database: str = Field("iceberg_curated_db", description="Database of the Curated tables.")
+    shadow_database: str = Field("iceberg_shadow_db", description="Database of tables that are built, not live yet.")
     ops_database: str = Field("ops_db", description="Database of the operational tables.")
     spark_master: str = Field(
         "local[*]", pattern=r"^local\[", description="Cores for Spark: `local[2]` is two, `local[*]` all."
@@ -34,6 +35,7 @@ class Settings(BaseSettings):
         "", description="Extra options of Spark's Java; `-XX:TieredStopAtLevel=1` makes small runs start faster."
     )
     workers: int = Field(4, ge=1, description="Topics worked on at the same time in one application.")
+    rebuild_rows: int = Field(2_000_000, ge=1, description="Rows a rebuild works on at a time; progress is kept.")
     explore: bool = Field(False, description="Standardize topics that have no schema yet.")
     payload_bytes: int = Field(1_000_000, ge=1, description="A larger payload is a parse error.")
     payload_depth: int = Field(64, ge=1, le=500, description="A payload nested more deeply is a parse error.")

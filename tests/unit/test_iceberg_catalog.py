@@ -92,14 +92,14 @@ def test_many_workers_may_create_the_same_table_at_once(tmp_path: Path) -> None:
 def test_columns_are_added_in_one_commit_and_known_ones_stay(catalog: Catalog) -> None:
     catalog.create("db.t", STANDARDIZED)
     before = len(native(catalog, "db.t").metadata.schemas)
-    view = catalog.add_columns("db.t", {"a": ("string", "$.a"), "b": ("string", "$.b")})
+    view = catalog.alter("db.t", {"a": ("string", "$.a"), "b": ("string", "$.b")})
     assert view.paths == {"$.a": "a", "$.b": "b"}
     assert len(native(catalog, "db.t").metadata.schemas) == before + 1
     place = native(catalog, "db.t").metadata_location
-    assert catalog.add_columns("db.t", {"a": ("string", "$.other"), "b": ("string", "$.b")}) == view
-    assert catalog.add_columns("db.t", {}) == view
+    assert catalog.alter("db.t", {"a": ("string", "$.other"), "b": ("string", "$.b")}) == view
+    assert catalog.alter("db.t", {}) == view
     assert native(catalog, "db.t").metadata_location == place
-    assert list(catalog.add_columns("db.t", {"b": ("string", "$.b"), "c": ("long", "$.c")}).columns)[-3:] == [
+    assert list(catalog.alter("db.t", {"b": ("string", "$.b"), "c": ("long", "$.c")}).columns)[-3:] == [
         "a",
         "b",
         "c",
@@ -117,7 +117,7 @@ def test_a_column_of_any_type_can_be_added_and_written(catalog: Catalog) -> None
         "m": "decimal(18,2)",
     }
     catalog.create("db.t", RAW)
-    view = catalog.add_columns("db.t", {name: (kind, f"$.{name}") for name, kind in types.items()})
+    view = catalog.alter("db.t", {name: (kind, f"$.{name}") for name, kind in types.items()})
     assert {name: view.columns[name].replace(" ", "") for name in types} == types
     row = {"i": 1, "l": 2**40, "d": 0.5, "b": True, "day": NOW.date(), "t": NOW, "m": Decimal("1.10")}
     catalog.append("db.t", [row])
@@ -127,7 +127,7 @@ def test_a_column_of_any_type_can_be_added_and_written(catalog: Catalog) -> None
 def test_any_path_is_a_comment_that_comes_back_to_the_character(catalog: Catalog) -> None:
     names = register({}, HOSTILE)
     catalog.create("db.t", STANDARDIZED)
-    view = catalog.add_columns("db.t", {name: ("string", path) for path, name in names.items()})
+    view = catalog.alter("db.t", {name: ("string", path) for path, name in names.items()})
     assert view.paths == names
     assert catalog.load("db.t") == view
 
@@ -175,7 +175,7 @@ def test_writers_at_the_same_time_lose_nothing(tmp_path: Path) -> None:
         barrier.wait()
         for turn in range(appends):
             catalog.append("db.t", [{"message_id": f"{number}-{turn}-{row}", "publish_time": NOW} for row in range(2)])
-        catalog.add_columns("db.t", {f"c{number}": ("string", f"$.c{number}"), "both": ("string", "$.both")})
+        catalog.alter("db.t", {f"c{number}": ("string", f"$.c{number}"), "both": ("string", "$.both")})
 
     with ExitStack() as stack, ThreadPoolExecutor(writers) as pool:
         catalogs = [stack.enter_context(platform_in(tmp_path)).catalog for _ in range(writers)]

@@ -44,7 +44,7 @@ def commit(platform: Platform, what: Batch, table: str = STANDARD) -> LayerResul
     mark = watermark(what.source_to, what.batch_seq, batch_id=what.batch_id, counts=COUNTS, totals=Totals(read=3))
     if what.layer == STANDARDIZED:
         note_kinds(platform, what.topic, what.batch_id, {"$.a": {"string"}})
-        platform.catalog.add_columns(table, {"a": ("string", "$.a")})
+        platform.catalog.alter(table, {"a": ("string", "$.a")})
     platform.catalog.append(table, [{"message_id": "m1"}, {"message_id": "m2"}], mark.summary())
     return result_of(platform, what, table)
 

@@ -1,5 +1,6 @@
 """New paths of a batch: which get a column, which are rescued, which quarantine their row; and drift."""
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -7,6 +8,7 @@ from leanops.domain.batches import ColumnLimits
 from leanops.domain.columns import register
 from leanops.domain.flatten import NULL, Kind
 
+_DECIMAL = re.compile(r"decimal\(([0-9]+),([0-9]+)\)")
 ADDED, REMOVED, TYPE_CHANGED = "ADDED", "REMOVED", "TYPE_CHANGED"
 
 
@@ -36,6 +38,14 @@ def plan_columns(
     added = {**first, **second}
     refused = rest if contract == "quarantine" else ()
     return ColumnPlan({**known, **added}, added, () if refused else rest, refused)
+
+
+def is_promotion(today: str, wanted: str) -> bool:
+    """Whether Iceberg can widen a column's type in place."""
+    if (today, wanted) == ("int", "long"):
+        return True
+    before, after = (_DECIMAL.fullmatch(kind.replace(" ", "")) for kind in (today, wanted))
+    return bool(before and after and before[2] == after[2] and int(before[1]) <= int(after[1]))
 
 
 @dataclass(frozen=True)

@@ -37,6 +37,8 @@ class TableView:
     columns: Mapping[str, str]
     paths: Mapping[str, str]
     """Payload columns: JSON path → column name, from the columns' comments."""
+    history: Sequence[tuple[int, int]] = ()
+    """When (epoch milliseconds) which snapshot became the head, oldest first."""
 
     def ancestors(self, of: int | None = None) -> list[Snapshot]:
         """The head (or another snapshot) and its ancestors, newest first, as far as they are kept."""

@@ -59,6 +59,8 @@ class Databases:
     standardized: str = "iceberg_standardized_db"
     curated: str = "iceberg_curated_db"
     ops: str = "ops_db"
+    shadow: str = "iceberg_shadow_db"
+    """Where tables are built that are not live yet."""
 
     def raw_table(self, topic: str) -> str:
         return f"{self.raw}.{table_stem(topic)}_staging"
@@ -68,6 +70,9 @@ class Databases:
 
     def curated_table(self, table_name: str) -> str:
         return f"{self.curated}.{table_name}"
+
+    def shadow_table(self, topic: str, what: str) -> str:
+        return f"{self.shadow}.{table_stem(topic)}_{what}"
 
     @property
     def dlq_errors(self) -> str:

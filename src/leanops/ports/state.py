@@ -132,6 +132,18 @@ ATTEMPTS = StateTable(
     ("pipeline_id",),
     {"tries": int, "parked": bool, "next_try_at": int, "reason": str, "updated_at": int},
 )
+OPERATIONS = StateTable(
+    "operations",
+    ("topic_name",),
+    {
+        "operation_id": str,
+        "intent": str,
+        "stage": str,
+        "blocked": str,
+        "generation": int,
+        "updated_at": int,
+    },
+)
 BREAKERS = StateTable(
     "breakers",
     ("queue",),
@@ -162,6 +174,7 @@ TABLES = (
     ERROR_TRACKER,
     BATCHES,
     ATTEMPTS,
+    OPERATIONS,
     DRIFT_STATE,
     BREAKERS,
     WORKERS,

@@ -20,8 +20,13 @@ class Catalog(Protocol):
     def create(self, name: str, definition: TableDefinition) -> TableView:
         """The table, created if it was not there."""
 
-    def add_columns(self, name: str, columns: Mapping[str, tuple[str, str]]) -> TableView:
-        """Add columns (name → type, comment) in one commit, retried against concurrent commits; known ones stay."""
+    def alter(
+        self, name: str, added: Mapping[str, tuple[str, str]], widened: Mapping[str, str] | None = None
+    ) -> TableView:
+        """Add columns (name → type, comment) and widen types in one commit, retried against concurrent commits.
+
+        Columns that are there already and types that are wide enough stay as they are.
+        """
 
     def append(self, name: str, rows: Sequence[Mapping[str, Any]], properties: Mapping[str, str] | None = None) -> None:
         """Append rows in one commit, retried against concurrent commits."""
@@ -52,6 +57,15 @@ class Catalog(Protocol):
     def count(self, name: str) -> int:
         """How many rows a table has, replaced ones left out; none where it does not exist."""
 
+    def partitions(self, name: str, snapshot_id: int) -> Mapping[tuple[Any, ...], int]:
+        """Rows in each partition at a snapshot, as the files count them: rows replaced since are still in it."""
+
+    def roll_back(self, name: str, snapshot_id: int) -> None:
+        """Make an ancestor of the head the head; nothing where it is that already."""
+
+    def drop(self, name: str) -> None:
+        """Remove a table and its files; nothing where it does not exist."""
+
 
 @dataclass(frozen=True)
 class Merge:
@@ -80,6 +94,21 @@ class Lake(Protocol):
 
     def merge(self, rows: "DataFrame", into: Merge) -> None:
         """Commit the rows exactly once: a second commit of the same batch is refused by the table itself."""
+
+    def append(self, rows: "DataFrame", name: str, summary: Mapping[str, str]) -> None:
+        """Append the rows in one commit that carries the summary."""
+
+    def replace(self, rows: "DataFrame", name: str, like: TableDefinition, summary: Mapping[str, str]) -> None:
+        """Put these rows and their columns in the place of a table's, in one commit that carries the summary.
+
+        Readers see the old table or the new one. Its earlier snapshots can still be read, and only read.
+        """
+
+    def put_errors(self, rows: "DataFrame", name: str, topic: str) -> None:
+        """Error rows of a topic: new ones are added, one that fails again gets its new failures and one more attempt.
+
+        Twice is the same as once: a row of the same batch stays as it is.
+        """
 
     def append_new(self, rows: "DataFrame", name: str, key: str, where: Mapping[str, Sequence[str]]) -> None:
         """Append the rows whose key is not there yet; `where` names the partitions it can be in."""

@@ -10,6 +10,7 @@ from pyspark.sql import functions as F
 from leanops.domain.accounting import CuratedCounts
 from leanops.domain.batches import CURATED, Batch, new_batch_id
 from leanops.domain.errors import SpikeError, UnbalancedBatchError, UsageError
+from leanops.domain.evolution import is_promotion
 from leanops.domain.schema import Schema, changed_types, iceberg_type
 from leanops.domain.snapshots import (
     TableView,
@@ -20,7 +21,7 @@ from leanops.domain.snapshots import (
     watermark_of,
 )
 from leanops.domain.tables import CURATED as CURATED_TABLE
-from leanops.domain.tables import STANDARDIZED_SYSTEM_COLUMNS
+from leanops.domain.tables import STANDARDIZED_SYSTEM_COLUMNS, TableDefinition
 from leanops.ports.tables import Lake, Merge
 from leanops.transforms import curate as rows
 from leanops.transforms import quarantine
@@ -50,20 +51,51 @@ def prepare(
     return _Work(platform, lake, batch, used, source, target).prepared(accept_errors=accept_errors)
 
 
-def curated_table(platform: Platform, schema: Schema) -> TableView:
-    """The Curated table with every column of the schema; nothing is ever dropped."""
-    name = platform.rules.databases.curated_table(schema.table_name)
+def curated_definition(schema: Schema) -> TableDefinition:
+    """The Curated table of a schema."""
     payload = {column.name: iceberg_type(column.type) for column in schema.payload_columns}
     comments = {column.name: column.path or "" for column in schema.payload_columns}
-    definition = replace(CURATED_TABLE, columns={**CURATED_TABLE.columns, **payload}, comments=comments)
-    table = platform.catalog.create(name, definition)
-    for column, (today, wanted) in changed_types(schema, table.columns).items():
-        raise UsageError(
-            f"{name}.{column} is {today} and the schema says {wanted}; a type cannot change in place: give the column "
-            "a new name"
-        )
-    missing = {column: (kind, comments[column]) for column, kind in payload.items() if column not in table.columns}
-    return platform.catalog.add_columns(name, missing) if missing else table
+    return replace(CURATED_TABLE, columns={**CURATED_TABLE.columns, **payload}, comments=comments)
+
+
+def curated_table(platform: Platform, schema: Schema) -> TableView:
+    """The Curated table with every column of the schema, types widened in place; nothing is ever dropped."""
+    name, wanted = platform.rules.databases.curated_table(schema.table_name), curated_definition(schema)
+    table = platform.catalog.create(name, wanted)
+    changed = changed_types(schema, table.columns)
+    for column, (today, said) in changed.items():
+        if not is_promotion(today, said):
+            raise UsageError(
+                f"{name}.{column} is {today} and the schema says {said}, which cannot be done in place; "
+                "deploy the schema again with --rebuild"
+            )
+    added = {
+        column: (kind, wanted.comments.get(column, ""))
+        for column, kind in wanted.columns.items()
+        if column not in table.columns
+    }
+    wider = {column: said for column, (_, said) in changed.items()}
+    return platform.catalog.alter(name, added, wider) if added or wider else table
+
+
+def judged_rows(schema: Schema, source: TableView, changed: DataFrame) -> DataFrame:
+    """Rows of Standardized, judged by the schema; `source` tells which column holds which path."""
+    # A repeated batch reads the table as it was: a column that came later is not there.
+    names = set(changed.columns)
+    there = {name: kind for name, kind in source.columns.items() if name in names}
+    paths = {path: name for path, name in source.paths.items() if name in there}
+    return rows.judged(changed, rows.sources_of(schema, paths, there))
+
+
+def sealing_key(platform: Platform, topic: str, schema: Schema) -> bytes | None:
+    """The key of the columns a schema seals, where it seals any."""
+    seals = any(column.pii == "hmac" for column in schema.payload_columns)
+    return secret_key(platform, topic) if seals else None
+
+
+def sealed_with(platform: Platform) -> dict[str, str]:
+    """The name of the key in use, as the snapshot summary records it."""
+    return {"leanops.pii-key-id": platform.secret.key_id} if platform.secret else {}
 
 
 def _next_batch(
@@ -130,12 +162,7 @@ class _Work:
 
     def prepared(self, *, accept_errors: bool) -> Prepared:
         changed = self._changed()
-        # A repeated batch reads the table as it was: a column that came later is not there.
-        names = set(changed.columns)
-        there = {name: kind for name, kind in self.source.columns.items() if name in names}
-        paths = {path: name for path, name in self.source.paths.items() if name in there}
-        sources = rows.sources_of(self.schema, paths, there)
-        judged = rows.judged(changed, sources)
+        judged = judged_rows(self.schema, self.source, changed)
         read, bounds = self._measured(changed)
         self.lake.fit(read)
         verdicts = rows.verdicts(judged, self._current(changed, read, bounds), self.schema.policies.lookback_months)
@@ -158,7 +185,11 @@ class _Work:
             batch=batch,
             table=self.target.name,
             source_rows=rows.table_rows(
-                wins, self.schema, batch_seq=batch.batch_seq, batch_id=batch.batch_id, secret=self._secret()
+                wins,
+                self.schema,
+                batch_seq=batch.batch_seq,
+                batch_id=batch.batch_id,
+                secret=sealing_key(self.platform, batch.topic, self.schema),
             ),
             errors=self._errors(verdicts) if counts.errors else None,
             merge=replace(merge_on, summary=self._summary(counts)),
@@ -249,13 +280,8 @@ class _Work:
                 f"{allowed:.0%}; look at them, then run: leanops cycle --topic {self.batch.topic} --accept-errors"
             )
 
-    def _secret(self) -> bytes | None:
-        seals = any(column.pii == "hmac" for column in self.schema.payload_columns)
-        return secret_key(self.platform, self.batch.topic) if seals else None
-
     def _summary(self, counts: CuratedCounts) -> dict[str, str]:
-        sealed_with = {"leanops.pii-key-id": self.platform.secret.key_id} if self.platform.secret else {}
-        return {**watermark_of(self.batch, counts).summary(), **sealed_with}
+        return {**watermark_of(self.batch, counts).summary(), **sealed_with(self.platform)}
 
     def _errors(self, verdicts: DataFrame) -> DataFrame:
         bad = verdicts.where(F.col("failures").isNotNull())

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 from leanops.domain.accounting import StandardizedCounts, Totals
 from leanops.domain.batches import STANDARDIZED, Batch, new_batch_id
 from leanops.domain.evolution import ColumnPlan, plan_columns, real_paths
-from leanops.domain.flatten import NULL, Kind, ParseError, flat
+from leanops.domain.flatten import NULL, Kind, Limits, ParseError, flat
 from leanops.domain.layout import learn
 from leanops.domain.schema import DEFAULT_KEY_PATH, DEFAULT_PERIOD_PATHS, Keys, Schema
 from leanops.domain.snapshots import (
@@ -52,7 +52,29 @@ def prepare(platform: Platform, lake: Lake, topic: str, schema: Schema | None, l
     if batch is None:
         return None
     used = schema_of(platform, batch, schema) if batch.schema_version else None
-    return _Work(platform, lake, batch, used, target, mark).prepared()
+    rows_of_batch = lake.appended(raw.name, batch.source_from, batch.source_to)
+    return prepare_rows(platform, lake, batch, used, target, rows_of_batch)
+
+
+def prepare_rows(
+    platform: Platform, lake: Lake, batch: Batch, schema: Schema | None, target: TableView, raw: DataFrame
+) -> Prepared:
+    """Flatten, classify and balance the rows of a batch against what `target` holds."""
+    return _Work(platform, lake, batch, schema, target).prepared(raw)
+
+
+def flatten_plan(
+    platform: Platform, topic: str, keys: Keys, limits: Limits, expected: Mapping[str, Kind]
+) -> FlattenPlan:
+    """How the payloads of a topic become cells."""
+    return FlattenPlan(
+        expected=dict(expected),
+        limits=limits,
+        key_path=keys.idempotency_key,
+        period_paths=keys.period_paths,
+        version_path=keys.version,
+        key_secret=secret_key(platform, topic) if keys.pii else None,
+    )
 
 
 def _next_batch(
@@ -120,18 +142,17 @@ class _Work:
         batch: Batch,
         schema: Schema | None,
         target: TableView,
-        mark: Watermark | None,
     ) -> None:
         self.platform, self.lake, self.batch, self.schema = platform, lake, batch, schema
-        self.target, self.mark = target, mark
+        self.target, self.mark = target, valid_watermark(target)
         self.held: list[DataFrame] = []
         self.keys = schema.keys if schema else Keys()
 
-    def prepared(self) -> Prepared:
-        batch, databases = self.batch, self.platform.rules.databases
+    def prepared(self, raw: DataFrame) -> Prepared:
+        batch = self.batch
         self.lake.fit(batch.rows)
-        raw = self.lake.appended(databases.raw_table(batch.topic), batch.source_from, batch.source_to)
-        plan = self._flatten_plan(raw)
+        known = self._expected_kinds() or self._sampled_kinds(raw)
+        plan = flatten_plan(self.platform, batch.topic, self.keys, batch.limits, known)
         read = self._persisted(rows.keyed(cells(raw, plan)))
         try:
             return self._judged(read, dict(zip(plan.expected, plan.columns, strict=True)))
@@ -176,17 +197,6 @@ class _Work:
             held=tuple(self.held),
         )
 
-    def _flatten_plan(self, raw: DataFrame) -> FlattenPlan:
-        known = self._expected_kinds() or self._sampled_kinds(raw)
-        return FlattenPlan(
-            expected=known,
-            limits=self.batch.limits,
-            key_path=self.keys.idempotency_key,
-            period_paths=self.keys.period_paths,
-            version_path=self.keys.version,
-            key_secret=self._key_secret(),
-        )
-
     def _expected_kinds(self) -> dict[str, Kind]:
         """What earlier batches had; a path first seen in this batch still gets its cells, only more slowly."""
         memory = Memory.load(self.platform, self.batch.topic).before(self.batch.batch_id)
@@ -201,11 +211,6 @@ class _Work:
             except ParseError:
                 continue
         return dict(list(learn(found).items())[: self.batch.column_limits.columns])
-
-    def _key_secret(self) -> bytes | None:
-        if self.keys.pii is None:
-            return None
-        return secret_key(self.platform, self.batch.topic)
 
     def _figures(self, read: DataFrame) -> tuple[dict[str, set[Kind]], dict[str, int], Bounds]:
         """Paths with their kinds, the counts that need no dedup, and the least and greatest key, in one pass."""
@@ -231,7 +236,7 @@ class _Work:
         if plan.added:
             self.platform.step("before alter")
             comments = {name: ("string", path) for path, name in plan.added.items()}
-            self.platform.catalog.add_columns(self.target.name, comments)
+            self.platform.catalog.alter(self.target.name, comments)
             self.platform.step("after alter")
         return plan
 

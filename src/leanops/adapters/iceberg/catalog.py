@@ -1,5 +1,6 @@
 """Tables through PyIceberg: metadata, definitions and small appends, without Spark."""
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
@@ -7,6 +8,7 @@ from typing import Any, TypeVar
 import pyarrow as pa
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import CommitFailedException, NoSuchTableError, TableAlreadyExistsError
+from pyiceberg.manifest import ManifestContent
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table, Transaction
@@ -95,17 +97,23 @@ class IcebergCatalog:
             if not self._catalog.namespace_exists(name):
                 raise
 
-    def add_columns(self, name: str, columns: Mapping[str, tuple[str, str]]) -> TableView:
-        def add(table: Table) -> None:
-            known = {field.name for field in table.schema().fields}
-            missing = {name: column for name, column in columns.items() if name not in known}
-            if not missing:
+    def alter(
+        self, name: str, added: Mapping[str, tuple[str, str]], widened: Mapping[str, str] | None = None
+    ) -> TableView:
+        def change(table: Table) -> None:
+            known = {field.name: field.field_type for field in table.schema().fields}
+            missing = {name: column for name, column in added.items() if name not in known}
+            wider = {name: _type(kind, iter(())) for name, kind in (widened or {}).items()}
+            wider = {name: kind for name, kind in wider.items() if known.get(name) != kind}
+            if not missing and not wider:
                 return
             with table.update_schema() as update:
                 for name, (kind, comment) in missing.items():
                     update.add_column((name,), _type(kind, iter(())), doc=comment)
+                for name, wide in wider.items():
+                    update.update_column((name,), field_type=wide)
 
-        self._retried(name, add)
+        self._retried(name, change)
         return _view(name, self._catalog.load_table(name))
 
     def append(self, name: str, rows: Sequence[Mapping[str, Any]], properties: Mapping[str, str] | None = None) -> None:
@@ -177,6 +185,28 @@ class IcebergCatalog:
             return 0
         return table.scan(selected_fields=(table.schema().fields[0].name,)).count()
 
+    def partitions(self, name: str, snapshot_id: int) -> Mapping[tuple[Any, ...], int]:
+        found: Counter[tuple[Any, ...]] = Counter()
+        table = self._catalog.load_table(name)
+        snapshot = table.metadata.snapshot_by_id(snapshot_id)
+        for manifest in snapshot.manifests(table.io) if snapshot else ():
+            if manifest.content == ManifestContent.DATA:
+                for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=True):
+                    values: Any = entry.data_file.partition
+                    found[tuple(values[at] for at in range(len(values)))] += entry.data_file.record_count
+        return found
+
+    def roll_back(self, name: str, snapshot_id: int) -> None:
+        def move(table: Table) -> None:
+            if table.metadata.current_snapshot_id != snapshot_id:
+                table.manage_snapshots().rollback_to_snapshot(snapshot_id).commit()
+
+        self._retried(name, move)
+
+    def drop(self, name: str) -> None:
+        with suppress(NoSuchTableError):
+            self._catalog.purge_table(name)
+
     def _retried(self, name: str, change: Callable[[Table], Result]) -> Result:
         """Run a change on the newest metadata until no concurrent commit is in its way."""
         retrying = Retrying(
@@ -220,6 +250,7 @@ def _view(name: str, table: Table) -> TableView:
         snapshots=snapshots,
         columns={field.name: str(field.field_type) for field in fields},
         paths={field.doc: field.name for field in fields if field.doc and field.doc.startswith("$")},
+        history=tuple((entry.timestamp_ms, entry.snapshot_id) for entry in metadata.snapshot_log),
     )
 
 

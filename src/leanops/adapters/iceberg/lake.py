@@ -8,11 +8,13 @@ from typing import Any
 
 from pyspark.errors import PySparkException
 from pyspark.java_gateway import ensure_callback_server_started
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.readwriter import DataFrameWriterV2
 
 from leanops.adapters.iceberg.session import CATALOG
 from leanops.domain.errors import CommitRefusedError, CommitUnknownError
+from leanops.domain.tables import TableDefinition
 from leanops.ports.tables import Merge
 from leanops.transforms.sql import literal, quoted
 
@@ -69,6 +71,41 @@ class SparkLake:
             field for field in self._session.table(f"{CATALOG}.{table}").schema if field.name not in rows.columns
         ]
         return rows.select("*", *(F.lit(None).cast(field.dataType).alias(field.name) for field in missing))
+
+    def append(self, rows: DataFrame, name: str, summary: Mapping[str, str]) -> None:
+        self._activate()
+        with _translated():
+            self._writing(rows, name, summary).append()
+
+    def replace(self, rows: DataFrame, name: str, like: TableDefinition, summary: Mapping[str, str]) -> None:
+        self._activate()
+        described = [F.col(quoted(column)).alias(column, metadata=_comment(like, column)) for column in like.columns]
+        writer = self._writing(rows.select(*described), name, summary).using("iceberg")
+        with _translated():
+            writer.partitionedBy(*(_partition(column, kind) for column, kind in like.partition_by)).replace()
+
+    def _writing(self, rows: DataFrame, name: str, summary: Mapping[str, str]) -> DataFrameWriterV2:
+        writer = rows.writeTo(_full(name))
+        for key, value in summary.items():
+            writer = writer.option(f"snapshot-property.{key}", value)
+        return writer
+
+    def put_errors(self, rows: DataFrame, name: str, topic: str) -> None:
+        self._activate()
+        view = f"errors_{secrets.token_hex(8)}"
+        rows.createOrReplaceTempView(view)
+        renewed = ("failures", "schema_version", "batch_id", "record_key", "detected_ts")
+        try:
+            with _translated():
+                self._session.sql(
+                    f"MERGE INTO {_full(name)} t USING {view} s "
+                    f"ON t.topic_name = {literal(topic)} AND t.error_id = s.error_id "
+                    "WHEN MATCHED AND t.batch_id <> s.batch_id THEN UPDATE SET t.attempts = t.attempts + 1, "
+                    f"{', '.join(f't.{column} = s.{column}' for column in renewed)} "
+                    "WHEN NOT MATCHED THEN INSERT *"
+                )
+        finally:
+            self._session.catalog.dropTempView(view)
 
     def append_new(self, rows: DataFrame, name: str, key: str, where: Mapping[str, Sequence[str]]) -> None:
         self._activate()
@@ -153,10 +190,22 @@ def _merge_statement(view: str, into: Merge) -> str:
     else:
         found = _is_in(f"t.{key}", into.found_keys)
     return (
-        f"MERGE INTO {CATALOG}.{'.'.join(quoted(part) for part in into.table.split('.'))} t USING {view} s "
+        f"MERGE INTO {_full(into.table)} t USING {view} s "
         f"ON t.{key} = s.{key} AND ({found} OR t.`_batch_seq` >= {into.batch_seq:d}) "
         f"WHEN MATCHED AND t.`_batch_seq` < {into.batch_seq:d} THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
     )
+
+
+def _full(table: str) -> str:
+    return ".".join([CATALOG, *(quoted(part) for part in table.split("."))])
+
+
+def _comment(like: TableDefinition, column: str) -> dict[str, str]:
+    return {"comment": like.comments[column]} if like.comments.get(column) else {}
+
+
+def _partition(column: str, kind: str) -> Column:
+    return F.days(column) if kind == "day" else F.col(column)
 
 
 def _is_in(column: str, values: Sequence[str]) -> str:

@@ -1,0 +1,95 @@
+"""An operation as it is written down before it starts: work on a topic's tables that is finished or undone, never half.
+
+Tables are first built beside the live ones (`building`; it can still be undone), then put in their place (`going`; from
+there it only goes forward).
+"""
+
+from enum import StrEnum
+
+import msgspec
+
+
+class Work(StrEnum):
+    """What people asked for."""
+
+    DEPLOY = "deploy"
+    REBUILD = "rebuild"
+    RECURATE = "recurate"
+    ROLLBACK = "rollback"
+
+
+class Scope(StrEnum):
+    """Which tables are made anew."""
+
+    NONE = "none"
+    CURATED = "curated"
+    BOTH = "both"
+
+
+class Accept(StrEnum):
+    """Which keys of the live Curated may be missing in the new one."""
+
+    NONE = "none"
+    FAILING = "failing"
+    """Those whose newest version fails the schema: each has an error row."""
+    ALL = "all"
+
+
+class Stage(StrEnum):
+    """How far an operation has come."""
+
+    BUILDING = "building"
+    GOING = "going"
+
+
+class Place(msgspec.Struct, frozen=True):
+    """A table at a snapshot."""
+
+    uuid: str
+    snapshot: int
+    batch_seq: int = 0
+    rows: int = 0
+
+
+class Operation(msgspec.Struct, frozen=True):
+    """Everything that decides the result; whoever goes on after a crash does exactly this."""
+
+    operation_id: str
+    topic: str
+    work: Work
+    actor: str
+    begun_ms: int
+    version: int
+    """The schema version that holds once it is done."""
+    previous: int | None = None
+    """The one that held before."""
+    classification: str = ""
+    scope: Scope = Scope.NONE
+    accept: Accept = Accept.NONE
+    raw: Place | None = None
+    """RAW as far as it is read."""
+    standardized: Place | None = None
+    """Standardized before: what Curated is made from where only Curated is made anew."""
+    curated: Place | None = None
+    back_to: int | None = None
+    """Rollback: the snapshot of Standardized that comes back."""
+    curated_back_to: int | None = None
+    """Rollback: the snapshot of Curated that goes with it, where there is one."""
+
+    @property
+    def standardized_batch(self) -> str:
+        """The batch id of the new Standardized rows."""
+        return self.operation_id
+
+    @property
+    def curated_batch(self) -> str:
+        """The batch id of the new Curated rows."""
+        return f"{self.operation_id}c"
+
+
+def to_text(operation: Operation) -> str:
+    return msgspec.json.encode(operation).decode()
+
+
+def from_text(text: str) -> Operation:
+    return msgspec.json.decode(text, type=Operation)
