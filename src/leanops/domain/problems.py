@@ -45,6 +45,10 @@ class Code(StrEnum):
     TABLE_TAKEN = "table_taken"
     TABLE_RENAMED = "table_renamed"
     TYPE_CHANGED = "type_changed"
+    UNKNOWN_TOPIC = "unknown_topic"
+    NO_PII_KEY = "no_pii_key"
+    BREAKING_CHANGE = "breaking_change"
+    CDE_MISSING = "cde_missing"
 
 
 @dataclass(frozen=True)

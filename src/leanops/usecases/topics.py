@@ -13,7 +13,7 @@ from leanops.usecases.batches import abandon, forget_failures
 from leanops.usecases.leases import held
 from leanops.usecases.platform import Platform
 
-READY, PAUSED = "READY", "PAUSED"
+READY, PAUSED, ERROR = "READY", "PAUSED", "ERROR"
 GONE = "GONE"
 """In topic_registry: no longer in the project it was discovered in."""
 
@@ -115,8 +115,10 @@ def retry_topic(platform: Platform, topic: str) -> Topic:
 
 
 def enable_topic(platform: Platform, topic: str, schema_version: int) -> Topic:
-    """Let cycles process a topic under this schema version."""
-    return _change(platform, topic, processing_enabled=True, schema_version=schema_version)
+    """Let cycles process a topic under this schema version; that an earlier file was bad is forgotten."""
+    was_bad = find_topic(platform, topic).status == ERROR
+    forget = {"status": READY, "reason": None} if was_bad else {}
+    return _change(platform, topic, processing_enabled=True, schema_version=schema_version, **forget)
 
 
 def _change(platform: Platform, topic: str, **changes: str | int | bool | None) -> Topic:
