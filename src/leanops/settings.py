@@ -81,6 +81,7 @@ class Settings(BaseSettings):
     )
     aws_stream: str = Field("", description="Firehose stream that lands events in RAW.")
     aws_processor: str = Field("", description="Lambda function whose event source mappings a breaker switches.")
+    aws_schema_job: str = Field("", description="Glue job that plans schema files of S3 on rows and activates them.")
     pii_key_id: str = Field("local-1", description="Name of the key in use, recorded with what it sealed.")
 
     def breaker_rules(self) -> BreakerRules:

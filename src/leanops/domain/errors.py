@@ -9,6 +9,7 @@ LeanOpsError
 │   ├── DeliveryUnavailableError  the delivery stream takes nothing right now
 │   ├── FilesUnavailableError     the file store does not answer
 │   ├── SourceUnavailableError    Pub/Sub does not answer
+│   ├── JobsUnavailableError      no job can be started right now
 │   ├── EngineUnavailableError    Java, a jar or a server cannot be had right now
 │   ├── LeaseHeldError            another worker has the topic
 │   ├── LeaseLostError            our lease expired or was taken over
@@ -79,6 +80,10 @@ class FilesUnavailableError(RetryableError):
 
 class SourceUnavailableError(RetryableError):
     """Pub/Sub does not answer."""
+
+
+class JobsUnavailableError(RetryableError):
+    """No job can be started right now: as many run as may, or the service is away."""
 
 
 class EngineUnavailableError(RetryableError):

@@ -1,8 +1,9 @@
 """The AWS runtime of ingestion: what the Lambda functions are put together from.
 
 The functions are told by their environment: LEANOPS_AWS_TABLE_PREFIX, LEANOPS_AWS_QUEUE_PREFIX, LEANOPS_AWS_BUCKET,
-LEANOPS_AWS_STREAM and LEANOPS_AWS_PROCESSOR, and every other setting by its usual variable. Region and credentials
-are those of the function. A function needs a minute of time; the one for Firehose's error output uses all it is given.
+LEANOPS_AWS_STREAM, LEANOPS_AWS_PROCESSOR and LEANOPS_AWS_SCHEMA_JOB, and every other setting by its usual variable.
+Region and credentials are those of the function. A function needs a minute of time; the one for Firehose's error output
+uses all it is given.
 """
 
 from collections.abc import Callable
@@ -13,22 +14,28 @@ from typing import Any, Unpack
 from leanops.adapters.aws.answers import Reach, connect
 from leanops.adapters.aws.delivery import FirehoseDelivery
 from leanops.adapters.aws.files import S3Files
+from leanops.adapters.aws.jobs import GlueJobs
 from leanops.adapters.aws.objects import S3Objects
 from leanops.adapters.aws.queue import SqsQueue
 from leanops.adapters.aws.state import DynamoState
 from leanops.adapters.aws.switch import EventSourceSwitch
+from leanops.adapters.files.schemas import SchemaFiles
 from leanops.domain.errors import UsageError
 from leanops.domain.topics import Databases
 from leanops.ports.delivery import Delivery
 from leanops.ports.files import Files
+from leanops.ports.jobs import Jobs
 from leanops.ports.objects import Objects
 from leanops.ports.queue import Queue
 from leanops.ports.state import StateStore
 from leanops.settings import Settings, load_settings
 from leanops.usecases.breaker import Breakers
 from leanops.usecases.ingest import Processor
+from leanops.usecases.judge_schema import Intake
 from leanops.usecases.patience import Patience
 from leanops.usecases.registered import Registered
+
+SCHEMAS = "schemas/"
 
 
 class Aws:
@@ -75,6 +82,21 @@ class Aws:
         function = _named(settings.aws_processor, "aws_processor")
         switch = EventSourceSwitch.connect(function, prefix=settings.aws_queue_prefix, **self._reach)
         return Breakers(self.state, self.clock, settings.breaker_rules(), switch)
+
+    @cached_property
+    def jobs(self) -> Jobs:
+        """Glue."""
+        return GlueJobs.connect(**self._reach)
+
+    @cached_property
+    def intake(self) -> Intake:
+        """What judges schema files."""
+        files = S3Files(self._s3, _named(self.settings.aws_bucket, "aws_bucket"), prefix=SCHEMAS)
+        return Intake(SchemaFiles(files), self.state, self.clock)
+
+    def start_schema_job(self, topic: str, name: str) -> str:
+        """Have a schema file that waits planned on rows and activated; the id of the run."""
+        return self.jobs.start(_named(self.settings.aws_schema_job, "aws_schema_job"), {"topic": topic, "file": name})
 
     def objects_in(self, bucket: str) -> Objects:
         """What others wrote into any bucket."""

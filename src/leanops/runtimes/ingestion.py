@@ -10,13 +10,14 @@ from leanops.ports.queue import DEAD
 from leanops.ports.state import IDEMPOTENCY_KEYS
 from leanops.runtimes.dead_letters import turn as clear_dead_letters
 from leanops.runtimes.embedded import Embedded
+from leanops.runtimes.schemas import SchemaPart
 from leanops.usecases.breaker import Breakers
 from leanops.usecases.deliver import Flushed, Limits, Stream, deliver, resume
 from leanops.usecases.ingest import Processor, work
 from leanops.usecases.patience import Patience
 from leanops.usecases.publish import Landing
 from leanops.usecases.registered import Registered
-from leanops.usecases.workers import CYCLES, DEAD_LETTERS, DELIVERY, PROCESSOR, Part, Tell
+from leanops.usecases.workers import CYCLES, DEAD_LETTERS, DELIVERY, PROCESSOR, SCHEMAS, Part, Tell
 
 MESSAGES_PER_RECEIVE = 5_000
 
@@ -125,11 +126,12 @@ class _Schedule:
 def parts_of(runtime: Embedded, stopping: threading.Event, tell: Tell) -> list[Part]:
     """Every background part, by what it is called."""
     processor = processor_of(runtime, Patience(stopping.is_set, stopping.wait))
-    delivery = DeliveryPart(stream_of(runtime), tell)
+    delivery, schemas = DeliveryPart(stream_of(runtime), tell), SchemaPart(runtime.platform, tell)
     return [
         Part(PROCESSOR, partial(process, runtime, processor, breakers_of(runtime), tell), pause_s=0.2),
         Part(DELIVERY, delivery.turn, pause_s=0.5, problem=delivery.problem),
         Part(DEAD_LETTERS, partial(clear_dead_letters, runtime, tell), pause_s=5.0),
+        Part(SCHEMAS, schemas.turn, pause_s=2.0, problem=schemas.problem),
         Part(CYCLES, _Schedule(runtime, tell).turn, pause_s=1.0),
     ]
 

@@ -10,6 +10,7 @@ from leanops.ports.clock import Clock, millis
 from leanops.ports.state import WORKERS, Row, StateStore
 
 PROCESSOR, DELIVERY, CYCLES, DEAD_LETTERS, BRIDGE = "processor", "delivery", "cycles", "dead-letters", "bridge"
+SCHEMAS = "schemas"
 BEAT_S = 5.0
 ALIVE_MS = 30_000
 FORGOTTEN_MS = 86_400_000

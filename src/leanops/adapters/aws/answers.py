@@ -12,6 +12,7 @@ from botocore.exceptions import ConnectionError as UnreachableError
 from leanops.domain.errors import LeanOpsError, PermanentError, RetryableError
 
 BUSY = {
+    "ConcurrentRunsExceededException",
     "KmsThrottled",
     "LimitExceededException",
     "OverLimit",
@@ -19,6 +20,7 @@ BUSY = {
     "RequestLimitExceeded",
     "RequestThrottled",
     "RequestTimeout",
+    "ResourceNumberLimitExceededException",
     "ResourceInUseException",
     "ServiceUnavailable",
     "ServiceUnavailableException",
@@ -31,6 +33,7 @@ BUSY = {
 MISSING = {
     "404",
     "AWS.SimpleQueueService.NonExistentQueue",
+    "EntityNotFoundException",
     "NoSuchBucket",
     "QueueDoesNotExist",
     "ResourceNotFoundException",

@@ -22,6 +22,7 @@ class PartName(StrEnum):
     PROCESSOR = "processor"
     DELIVERY = "delivery"
     DEAD_LETTERS = "dead-letters"
+    SCHEMAS = "schemas"
     CYCLES = "cycles"
 
 
@@ -29,7 +30,7 @@ Only = Annotated[list[PartName] | None, typer.Option("--only", help="Only this p
 
 
 def serve(only: Only = None) -> None:
-    """Bring events from the queue to Curated, for as long as it runs: processor, delivery, dead letters, cycles."""
+    """Bring events to Curated for as long as it runs: processor, delivery, dead letters, schema files, cycles."""
     wanted = only or list(PartName)
     with opened() as runtime:
         from leanops.runtimes.ingestion import parts_of

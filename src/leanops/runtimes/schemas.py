@@ -1,0 +1,72 @@
+"""The background part that takes the schema files which wait."""
+
+import time
+from collections.abc import Callable
+from hashlib import sha256
+
+from leanops.domain.errors import LeanOpsError
+from leanops.ports.schemas import Pending
+from leanops.usecases.audit import Actor
+from leanops.usecases.platform import Platform
+from leanops.usecases.workers import SCHEMAS, Tell
+
+SETTLED_S = 1.0
+WHO = Actor("serve", "files")
+
+
+class SchemaPart:
+    """Schema files as a part: it remembers which are still being written, and why others wait."""
+
+    def __init__(
+        self, platform: Platform, tell: Tell = lambda _part, _text: None, now_s: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._platform, self._tell, self._now_s = platform, tell, now_s
+        self._seen: dict[Pending, tuple[str, float]] = {}
+        self._told: dict[Pending, str] = {}
+        self._problems: dict[Pending, str] = {}
+
+    def turn(self) -> int:
+        """Take every file that has stopped changing; how many there were."""
+        waiting = self._platform.schemas.pending()
+        for kept in (self._seen, self._told, self._problems):
+            for gone in kept.keys() - set(waiting):
+                del kept[gone]
+        return sum(self._guarded(pending) for pending in waiting)
+
+    def problem(self) -> str | None:
+        """Why a file cannot be taken, until it can."""
+        return next(iter(self._problems.values()), None)
+
+    def _guarded(self, pending: Pending) -> bool:
+        """A file that cannot be taken stops no other."""
+        try:
+            taken = self._is_settled(pending) and self._take(pending)
+        except LeanOpsError as failure:
+            self._problems[pending] = f"{pending.topic}: {pending.name} cannot be taken: {failure}"
+            self._tell_once(pending, self._problems[pending])
+            return False
+        self._problems.pop(pending, None)
+        return taken
+
+    def _is_settled(self, pending: Pending) -> bool:
+        """Whether a file has been the same for a while: one that is being copied is read half."""
+        data = self._platform.schemas.read_pending(pending.topic, pending.name) or b""
+        content, now = sha256(data).hexdigest(), self._now_s()
+        known, since = self._seen.get(pending, ("", now))
+        if content != known:
+            self._seen[pending] = (content, now)
+            return False
+        return now - since >= SETTLED_S
+
+    def _take(self, pending: Pending) -> bool:
+        from leanops.usecases.judge_schema import Outcome
+        from leanops.usecases.pending import take_pending
+
+        verdict = take_pending(self._platform, pending, actor=WHO)
+        self._tell_once(pending, verdict.sentence())
+        return verdict.outcome != Outcome.WAITING
+
+    def _tell_once(self, pending: Pending, text: str) -> None:
+        if self._told.get(pending) != text:
+            self._told[pending] = text
+            self._tell(SCHEMAS, text)

@@ -1,0 +1,332 @@
+"""Schema files that wait: deployed or refused with every reason, once, wherever the work is stopped."""
+
+import json
+import re
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from leanops.adapters.files.folder import Folder
+from leanops.adapters.files.schemas import SchemaFiles
+from leanops.domain.errors import InvalidSchemaError
+from leanops.ports.schemas import Pending
+from leanops.runtimes.schemas import SchemaPart
+from leanops.usecases.audit import Actor
+from leanops.usecases.deploy_schema import deploy_schema
+from leanops.usecases.judge_schema import Outcome, Verdict
+from leanops.usecases.leases import held
+from leanops.usecases.pending import take_pending
+from leanops.usecases.platform import Platform, Secret
+from leanops.usecases.topics import Topic, add_topic, find_topic, pause_topic
+from tests.builders import NOW, column, platform_in, schema, schema_text
+
+WHO = Actor("someone", "files")
+HMAC = schema_text(column(), column("mail", pii="hmac"))
+
+
+@pytest.fixture
+def platform(tmp_path: Path) -> Iterator[Platform]:
+    with platform_in(tmp_path) as platform:
+        add_topic(platform, "orders")
+        yield platform
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Folder:
+    return Folder(tmp_path / "schemas")
+
+
+def take(
+    platform: Platform, folder: Folder, data: str | bytes, name: str = "new.json", topic: str = "orders"
+) -> Verdict:
+    folder.put(f"{topic}/pending/{name}", data if isinstance(data, bytes) else data.encode())
+    return take_pending(platform, Pending(topic, name), actor=WHO)
+
+
+def codes(verdict: Verdict) -> list[tuple[str, str]]:
+    return [(problem.code.value, problem.pointer) for problem in verdict.problems]
+
+
+def registry(platform: Platform) -> Topic:
+    return find_topic(platform, "orders")
+
+
+def audit(platform: Platform) -> list[tuple[Any, ...]]:
+    names = ("actor", "channel", "action", "topic_name", "details")
+    return [tuple(row[name] for name in names) for row in platform.catalog.select("ops_db.audit_log", names)]
+
+
+def test_a_good_file_becomes_active_and_is_taken_away(platform: Platform, folder: Folder) -> None:
+    verdict = take(platform, folder, schema_text())
+    assert (verdict.outcome, verdict.version) == (Outcome.ACTIVE, 1)
+    assert verdict.sentence() == "orders: new.json is schema version 1 now"
+    assert platform.schemas.active("orders") == schema()
+    assert list(folder.names("")) == ["orders/active/schema.json", "orders/archive/schema.v1.json"]
+    assert registry(platform) == Topic("orders", "READY", True, 1, None)
+    assert audit(platform) == [
+        ("someone", "files", "schema deploy", "orders", '{"version": 1, "file": "pending/new.json"}')
+    ]
+
+
+def test_the_same_file_twice_changes_nothing(platform: Platform, folder: Folder) -> None:
+    take(platform, folder, schema_text())
+    before = {name: folder.get(name) for name in folder.names("")}
+    assert take_pending(platform, Pending("orders", "new.json"), actor=WHO).outcome == Outcome.GONE
+    again = take(platform, folder, schema_text(version=9), "again.json")
+    assert (again.outcome, again.version) == (Outcome.UNCHANGED, 1)
+    assert {name: folder.get(name) for name in folder.names("")} == before
+    assert len(audit(platform)) == 1
+
+
+def test_a_bad_file_lies_beside_a_report_of_every_problem(platform: Platform, folder: Folder) -> None:
+    verdict = take(platform, folder, b"\xff\xfe")
+    assert (verdict.outcome, codes(verdict)) == (Outcome.FAILED, [("not_utf8", "")])
+    assert json.loads(platform.schemas.failed("orders") or "") == {
+        "topic": "orders",
+        "file": "new.json",
+        "at": NOW.isoformat(),
+        "problems": [
+            {"code": "not_utf8", "pointer": "", "message": "not UTF-8", "hint": "save the file as UTF-8"},
+        ],
+    }
+    assert list(folder.names("")) == ["orders/failed/error.json", "orders/failed/new.json"]
+    assert folder.get("orders/failed/new.json") == b"\xff\xfe"
+
+
+def test_a_bad_file_is_told_by_the_registry_only_where_there_is_no_schema(platform: Platform, folder: Folder) -> None:
+    take(platform, folder, "{")
+    found = registry(platform)
+    assert (found.status, found.processing_enabled, found.schema_version) == ("ERROR", False, None)
+    assert found.reason is not None
+    assert found.reason.startswith("orders: new.json is refused: ")
+    assert found.reason.endswith("see schemas/orders/failed/error.json")
+    assert "\n" not in found.reason
+
+    take(platform, folder, schema_text())
+    assert registry(platform) == Topic("orders", "READY", True, 1, None)
+    assert list(folder.names("orders/failed/")) == []
+
+    assert take(platform, folder, "{").outcome == Outcome.FAILED
+    assert registry(platform) == Topic("orders", "READY", True, 1, None)
+    assert platform.schemas.active("orders") == schema()
+
+
+def test_a_schema_deployed_by_hand_ends_the_error_too(platform: Platform, folder: Folder) -> None:
+    take(platform, folder, "{")
+    deploy_schema(platform, "orders", schema_text(), "schema.json", "someone")
+    assert registry(platform) == Topic("orders", "READY", True, 1, None)
+
+
+def test_a_paused_topic_stays_paused_whatever_the_file(platform: Platform, folder: Folder) -> None:
+    pause_topic(platform, "orders", "by hand")
+    take(platform, folder, "{")
+    assert registry(platform) == Topic("orders", "PAUSED", False, None, "by hand")
+    take(platform, folder, schema_text())
+    assert registry(platform) == Topic("orders", "PAUSED", True, 1, "by hand")
+
+
+@pytest.mark.parametrize("topic", ["nobody", "x"])
+def test_a_file_of_a_topic_nobody_added_is_refused(platform: Platform, folder: Folder, topic: str) -> None:
+    verdict = take(platform, folder, schema_text(), topic=topic)
+    assert codes(verdict) == [("unknown_topic", "")]
+    assert f"leanops topics add {topic}" in verdict.problems[0].hint
+    assert list(folder.names("")) == [f"{topic}/failed/error.json", f"{topic}/failed/new.json"]
+
+
+def test_a_table_of_another_topic_or_another_name_is_refused(platform: Platform, folder: Folder) -> None:
+    add_topic(platform, "users")
+    take(platform, folder, schema_text())
+    assert codes(take(platform, folder, schema_text(), topic="users")) == [("table_taken", "/table_name")]
+    renamed = take(platform, folder, schema_text(table_name="orders_2"))
+    assert codes(renamed) == [("table_renamed", "/table_name")]
+
+
+def test_an_hmac_without_a_key_is_refused_at_its_place(platform: Platform, folder: Folder) -> None:
+    assert codes(take(platform, folder, HMAC)) == [("no_pii_key", "/payload_columns/1/pii")]
+    key = schema_text(column(), keys={"idempotency_key": "$.c", "pii": "hmac"})
+    assert codes(take(platform, folder, key)) == [("no_pii_key", "/keys/pii")]
+    assert take(replace(platform, secret=Secret(b"key", "k1")), folder, HMAC).outcome == Outcome.ACTIVE
+
+
+def test_a_breaking_change_is_refused_at_every_place_it_is_in(platform: Platform, folder: Folder) -> None:
+    take(platform, folder, schema_text(column("a"), column("b"), column("d")))
+    verdict = take(platform, folder, schema_text(column("a", path="$.other"), column("b", type="INT")))
+    assert {code for code, _ in codes(verdict)} == {"breaking_change"}
+    assert [pointer for _, pointer in codes(verdict)][:2] == ["/payload_columns/0/path", "/payload_columns/1/type"]
+    assert "on_breaking" in verdict.problems[0].hint
+    assert registry(platform).processing_enabled
+
+
+def test_a_topic_that_is_worked_on_keeps_its_file_for_later(platform: Platform, folder: Folder) -> None:
+    with held(replace(platform, owner="other"), "topic/orders"):
+        verdict = take(platform, folder, schema_text())
+    assert verdict.outcome == Outcome.WAITING
+    assert platform.schemas.pending() == [Pending("orders", "new.json")]
+    assert take_pending(platform, Pending("orders", "new.json"), actor=WHO).outcome == Outcome.ACTIVE
+
+
+def test_a_file_replaced_while_it_is_taken_is_taken_again(platform: Platform, folder: Folder) -> None:
+    class Replaced(SchemaFiles):
+        def activate(self, topic: str, version: int) -> None:
+            super().activate(topic, version)
+            folder.put("orders/pending/new.json", schema_text(column("d")).encode())
+
+    take(replace(platform, schemas=Replaced(folder)), folder, schema_text())
+    assert platform.schemas.pending() == [Pending("orders", "new.json")]
+
+
+def test_a_broken_active_file_is_not_blamed_on_the_one_that_waits(platform: Platform, folder: Folder) -> None:
+    folder.put("orders/active/schema.json", b"{")
+    with pytest.raises(InvalidSchemaError, match=r"schemas/orders/active/schema\.json"):
+        take(platform, folder, schema_text())
+    assert platform.schemas.pending() == [Pending("orders", "new.json")]
+
+
+class Killed(BaseException):
+    """What a kill looks like from inside."""
+
+
+class Stopping:
+    """A port whose n-th write ends the process, before or after it is done."""
+
+    def __init__(self, port: Any, writes: list[int], after: bool) -> None:
+        self._port, self._left, self._after = port, writes, after
+
+    def __getattr__(self, name: str) -> Any:
+        call = getattr(self._port, name)
+        if name not in ("put", "delete", "append", "create"):
+            return call
+
+        def write(*arguments: Any, **rest: Any) -> Any:
+            self._left[0] -= 1
+            if self._left[0] == 0 and not self._after:
+                raise Killed
+            answer = call(*arguments, **rest)
+            if self._left[0] == 0:
+                raise Killed
+            return answer
+
+        return write
+
+
+def stopping(platform: Platform, folder: Folder, write: int, *, after: bool) -> Platform:
+    """The platform in a process that is killed at its n-th write to files, state or tables."""
+    left = [write]
+    files, state, catalog = (Stopping(port, left, after) for port in (folder, platform.state, platform.catalog))
+    return replace(platform, schemas=SchemaFiles(files), state=state, catalog=catalog)
+
+
+def _timeless(data: bytes | None) -> bytes:
+    return re.sub(rb'"at": "[^"]+"', b"", data or b"")
+
+
+def everything(platform: Platform, folder: Folder) -> dict[str, Any]:
+    """All that taking a file changes."""
+    versions = platform.catalog.select("ops_db.schema_versions", ["topic_name", "version", "fingerprint", "schema"])
+    return {
+        "files": {name: _timeless(folder.get(name)) for name in folder.names("")},
+        "registry": registry(platform),
+        "versions": sorted(versions, key=lambda row: row["version"]),
+        "audit": sorted(audit(platform)),
+    }
+
+
+FIRST, NEXT, BAD = schema_text(), schema_text(column(), column("d")), "{"
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("texts", [(FIRST,), (FIRST, NEXT), (BAD,), (FIRST, BAD), (BAD, NEXT)])
+def test_a_kill_at_any_write_is_repeated_to_the_same_end(tmp_path: Path, texts: tuple[str, ...], after: bool) -> None:
+    def begin(number: int) -> tuple[Platform, Folder]:
+        platform = stack.enter_context(platform_in(tmp_path / str(number), lease_s=1))
+        add_topic(platform, "orders")
+        folder = Folder(tmp_path / str(number) / "schemas")
+        for text in texts[:-1]:
+            take(platform, folder, text)
+        return platform, folder
+
+    with ExitStack() as stack:
+        undisturbed = begin(0)
+        take(*undisturbed, texts[-1])
+        wanted, kills = everything(*undisturbed), 0
+        while True:
+            platform, folder = begin(kills + 1)
+            folder.put("orders/pending/new.json", texts[-1].encode())
+            try:
+                take_pending(
+                    stopping(platform, folder, kills + 1, after=after), Pending("orders", "new.json"), actor=WHO
+                )
+            except Killed:
+                kills += 1
+            else:
+                break
+            platform.clock.advance(2)
+            take_pending(platform, Pending("orders", "new.json"), actor=WHO)
+            assert everything(platform, folder) == wanted, kills
+            platform.clock.advance(-2)
+    assert kills >= 3
+
+
+class Watch:
+    """Seconds that pass when a test says so."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_serve_takes_a_file_once_it_has_stopped_changing(platform: Platform, folder: Folder) -> None:
+    told: list[str] = []
+    watch = Watch()
+    part = SchemaPart(platform, lambda _part, text: told.append(text), watch)
+    assert part.turn() == 0
+    for half in (schema_text()[:20], schema_text()[:40], schema_text()):
+        folder.put("orders/pending/new.json", half.encode())
+        watch.now += 2
+        assert (part.turn(), told) == (0, [])
+    watch.now += 0.5
+    assert part.turn() == 0
+    watch.now += 0.5
+    assert part.turn() == 1
+    assert told == ["orders: new.json is schema version 1 now"]
+    assert (part.turn(), part.problem()) == (0, None)
+
+
+def test_a_file_that_cannot_be_taken_stops_no_other_and_is_told_once(platform: Platform, folder: Folder) -> None:
+    told: list[str] = []
+    watch = Watch()
+    part = SchemaPart(platform, lambda _part, text: told.append(text), watch)
+    add_topic(platform, "users")
+    folder.put("orders/active/schema.json", b"{")
+    for topic in ("orders", "users"):
+        folder.put(f"{topic}/pending/new.json", schema_text(table_name=topic).encode())
+    done = []
+    for _ in range(4):
+        done.append(part.turn())
+        watch.now += 2
+    assert done == [0, 1, 0, 0]
+    assert [line.split(":")[0] for line in told] == ["orders", "users"]
+    assert (part.problem() or "").startswith("orders: new.json cannot be taken: schemas/orders/active/schema.json")
+    folder.delete("orders/active/schema.json")
+    assert (part.turn(), part.problem()) == (1, None)
+    assert told[-1] == "orders: new.json is schema version 1 now"
+
+
+def test_a_file_that_waits_for_its_topic_is_told_once(platform: Platform, folder: Folder) -> None:
+    told: list[str] = []
+    watch = Watch()
+    part = SchemaPart(platform, lambda _part, text: told.append(text), watch)
+    folder.put("orders/pending/new.json", schema_text().encode())
+    part.turn()
+    with held(replace(platform, owner="other"), "topic/orders"):
+        for _ in range(3):
+            watch.now += 2
+            assert part.turn() == 0
+    assert [line.partition(": ")[2][:14] for line in told] == ["new.json waits"]
+    assert part.turn() == 1
