@@ -23,6 +23,7 @@ LeanOpsError
     │   └── InvalidSchemaError    a schema file with problems
     ├── PartlySentError           some messages the queue will not take; the others it has
     ├── UnbalancedBatchError      counts that do not add up; nothing was committed
+    ├── OperationBlockedError     a rebuild that waits for a person's consent
     ├── SpikeError                more bad rows than the schema's policy lets pass
     └── SourceRewrittenError      RAW was changed by something other than an append
 """
@@ -161,6 +162,14 @@ class PartlySentError(PermanentError):
 
 class UnbalancedBatchError(PermanentError):
     """Counts that do not add up: before the commit nothing is written, after it the topic is parked."""
+
+
+class OperationBlockedError(PermanentError):
+    """An operation that built its tables and waits for a person before it puts them in place."""
+
+    def __init__(self, topic: str, reason: str) -> None:
+        super().__init__(f"{topic}: {reason}")
+        self.topic, self.reason = topic, reason
 
 
 class SpikeError(PermanentError):

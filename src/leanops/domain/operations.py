@@ -43,12 +43,18 @@ class Stage(StrEnum):
 
 
 class Place(msgspec.Struct, frozen=True):
-    """A table at a snapshot."""
+    """A table at a moment, and the number its rows have, or will have once it is made anew."""
 
     uuid: str
-    snapshot: int
+    snapshot: int | None
     batch_seq: int = 0
     rows: int = 0
+
+    @property
+    def head(self) -> int:
+        """Its snapshot, where there must be one."""
+        assert self.snapshot is not None
+        return self.snapshot
 
 
 class Operation(msgspec.Struct, frozen=True):

@@ -80,8 +80,8 @@ def _published(runtime: Embedded, name: str, events: Sequence[Event]) -> Step:
 
 def _deployed(runtime: Embedded) -> Step:
     started = time.monotonic()
-    schema, _ = deploy_schema(runtime.platform, TOPIC, schema_text(), _SCHEMA, "demo")
-    return Step("deploy", f"schema version {schema.version}", time.monotonic() - started)
+    deployed = deploy_schema(runtime.platform, TOPIC, schema_text(), _SCHEMA, "demo")
+    return Step("deploy", f"schema version {deployed.schema.version}", time.monotonic() - started)
 
 
 def _cycled(runtime: Embedded, name: str, progress: Progress) -> Step:

@@ -89,8 +89,8 @@ class Lake(Protocol):
     def appended(self, name: str, start: int | None, end: int) -> "DataFrame":
         """Rows appended after `start` up to `end`; all rows at `end` where start is None."""
 
-    def at(self, name: str, snapshot_id: int) -> "DataFrame":
-        """The table at a snapshot."""
+    def at(self, name: str, snapshot_id: int | None) -> "DataFrame":
+        """The table at a snapshot; no rows where it has none yet."""
 
     def merge(self, rows: "DataFrame", into: Merge) -> None:
         """Commit the rows exactly once: a second commit of the same batch is refused by the table itself."""

@@ -86,11 +86,16 @@ def schema_of(platform: Platform, batch: Batch, active: Schema | None) -> Schema
     """The schema a batch was begun with; a repeated batch must not change its meaning."""
     if active and active.version == batch.schema_version:
         return active
-    found = platform.schemas.version(batch.topic, batch.schema_version)
+    return schema_of_version(platform, batch.topic, batch.schema_version)
+
+
+def schema_of_version(platform: Platform, topic: str, version: int) -> Schema:
+    """A version that something was begun with."""
+    found = platform.schemas.version(topic, version)
     if found is None:
         raise PermanentError(
-            f"{batch.topic}: schema version {batch.schema_version}, with which batch {batch.batch_id} was begun, is "
-            f"gone; put its file back, or start anew with: leanops topics retry {batch.topic}"
+            f"{topic}: schema version {version}, with which work was begun, is gone; put its file back, or start anew "
+            f"with: leanops topics retry {topic}"
         )
     return found
 

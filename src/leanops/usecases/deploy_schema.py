@@ -1,37 +1,139 @@
-"""A schema goes live: validated, given its version, activated, recorded."""
+"""A schema goes live: validated, compared with the active one, its tables made anew where it asks for that."""
 
-from hashlib import sha256
+from dataclasses import dataclass
 
 import msgspec
 
+from leanops.domain.compatibility import Difference, Kind, difference
 from leanops.domain.errors import InvalidSchemaError
+from leanops.domain.operations import Accept, Scope, Stage, Work
 from leanops.domain.problems import Code, Problem
-from leanops.domain.schema import Schema, changed_types, schema_from_json
-from leanops.domain.tables import OPS
+from leanops.domain.schema import Schema, schema_from_json
+from leanops.domain.schema_plan import SchemaPlan
+from leanops.usecases.activate import fingerprint, record_version
+from leanops.usecases.carry_out import carry_out
+from leanops.usecases.comparison import Comparison
+from leanops.usecases.leases import Lease, held
+from leanops.usecases.operations import begin, check_free
+from leanops.usecases.places import has_rows, new_operation, settle
 from leanops.usecases.platform import Platform, secret_key
+from leanops.usecases.shadow import Progress, quiet
 from leanops.usecases.topics import enable_topic, find_topic
 
 
-def deploy_schema(platform: Platform, topic: str, text: str, source: str, actor: str) -> tuple[Schema, bool]:
-    """Activate the schema in `text`; the schema, and whether it is new. The same content twice changes nothing."""
+@dataclass(frozen=True)
+class Consent:
+    """What the owner agrees to beyond events that come from now on."""
+
+    rebuild: bool = False
+    """A breaking change may make tables anew."""
+    recurate: bool | None = None
+    """Old rows follow the new schema; None lets the plan decide where the change is additive."""
+    accept_missing: bool = False
+    """Keys may leave Curated even where nothing says why."""
+
+
+NOTHING_MORE = Consent()
+
+
+@dataclass(frozen=True)
+class Deployed:
+    """The schema that is active now, and what was done for it."""
+
+    schema: Schema
+    is_new: bool
+    scope: Scope = Scope.NONE
+    comparison: Comparison | None = None
+
+
+def deploy_schema(
+    platform: Platform,
+    topic: str,
+    text: str,
+    source: str,
+    actor: str,
+    consent: Consent = NOTHING_MORE,
+    plan: SchemaPlan | None = None,
+    progress: Progress = quiet,
+) -> Deployed:
+    """Activate the schema in `text`; the same content twice changes nothing."""
     find_topic(platform, topic)
     schema = schema_from_json(text, source)
     _check_table(platform, topic, schema, source)
     _check_secret(platform, topic, schema)
-    active = platform.schemas.active(topic)
-    if active and _fingerprint(active) == _fingerprint(schema):
-        # A crash may have come between the file and its record.
-        _record(platform, topic, active, _with_version(text, active.version), actor)
-        enable_topic(platform, topic, active.version)
-        return active, False
-    version = max(schema.version, active.version + 1) if active else schema.version
-    numbered = schema.model_copy(update={"version": version})
-    content = _with_version(text, version)
-    platform.schemas.keep(topic, version, content)
-    platform.schemas.activate(topic, version)
-    _record(platform, topic, numbered, content, actor)
-    enable_topic(platform, topic, version)
-    return numbered, True
+    with held(platform, f"topic/{topic}") as lease:
+        check_free(platform, topic)
+        active = platform.schemas.active(topic)
+        if active and fingerprint(active) == fingerprint(schema):
+            record_version(platform, topic, active, "", actor)
+            enable_topic(platform, topic, active.version)
+            return Deployed(active, False)
+        changes = difference(active, schema)
+        rebuilds = consent.rebuild or schema.policies.on_breaking == "rebuild"
+        if changes.kind == Kind.BREAKING and not rebuilds:
+            raise InvalidSchemaError(source, _breaking(changes))
+        scope = _scope(platform, topic, schema, changes, consent, plan)
+        version = max(schema.version, active.version + 1) if active else schema.version
+        numbered = schema.model_copy(update={"version": version})
+        platform.schemas.keep(topic, version, _with_version(text, version))
+        return _deployed(platform, topic, numbered, active, changes, scope, consent, actor, lease, progress)
+
+
+def _deployed(
+    platform: Platform,
+    topic: str,
+    schema: Schema,
+    active: Schema | None,
+    changes: Difference,
+    scope: Scope,
+    consent: Consent,
+    actor: str,
+    lease: Lease,
+    progress: Progress,
+) -> Deployed:
+    if scope != Scope.NONE:
+        settle(platform, topic, active, lease)
+    operation = new_operation(
+        platform,
+        topic,
+        Work.DEPLOY,
+        actor=actor,
+        schema=schema,
+        active=active,
+        scope=scope,
+        accept=Accept.ALL if consent.accept_missing else Accept.FAILING,
+        classification=changes.kind.value,
+    )
+    stage = Stage.GOING if scope == Scope.NONE else Stage.BUILDING
+    comparison = carry_out(platform, begin(platform, operation, stage, lease), lease, progress)
+    return Deployed(schema, True, scope, comparison)
+
+
+def _scope(
+    platform: Platform, topic: str, schema: Schema, changes: Difference, consent: Consent, plan: SchemaPlan | None
+) -> Scope:
+    """Which tables have to be made anew: those there are, where the change or the owner asks for it."""
+    databases = platform.rules.databases
+    if not has_rows(platform, databases.standardized_table(topic)):
+        return Scope.NONE
+    is_breaking = changes.kind == Kind.BREAKING
+    if changes.needs_raw and (is_breaking or changes.kind == Kind.FIRST or consent.rebuild):
+        return Scope.BOTH
+    if not has_rows(platform, databases.curated_table(schema.table_name)):
+        return Scope.NONE
+    if is_breaking or consent.recurate:
+        return Scope.CURATED
+    wants = consent.recurate is None and changes.kind == Kind.ADDITIVE and plan is not None
+    return Scope.CURATED if wants and plan and plan.needs == "recurate" else Scope.NONE
+
+
+def _breaking(changes: Difference) -> list[Problem]:
+    hint = "deploy it with --rebuild, or write policies.on_breaking: rebuild, and the tables are made anew"
+    return [
+        Problem(Code.BREAKING_CHANGE, change.pointer, change.what, hint)
+        for change in changes.changes
+        if change.kind == Kind.BREAKING
+    ]
 
 
 def _with_version(text: str, version: int) -> str:
@@ -52,47 +154,8 @@ def _check_table(platform: Platform, topic: str, schema: Schema, source: str) ->
         raise InvalidSchemaError(
             source, [Problem(Code.TABLE_RENAMED, "/table_name", renamed, "keep the name of today")]
         )
-    curated = platform.catalog.load(platform.rules.databases.curated_table(schema.table_name))
-    changed = changed_types(schema, curated.columns) if curated else {}
-    if changed:
-        problems = [
-            Problem(
-                Code.TYPE_CHANGED,
-                f"/payload_columns/{at}/type",
-                "{} is {} in Curated and cannot become {}".format(column.name, *changed[column.name]),
-                "give the column a new name",
-            )
-            for at, column in enumerate(schema.payload_columns)
-            if column.name in changed
-        ]
-        raise InvalidSchemaError(source, problems)
 
 
 def _check_secret(platform: Platform, topic: str, schema: Schema) -> None:
     if schema.keys.pii or any(column.pii == "hmac" for column in schema.payload_columns):
         secret_key(platform, topic)
-
-
-def _fingerprint(schema: Schema) -> str:
-    """What makes two schemas the same, whatever their version number."""
-    content = schema.model_dump_json(exclude={"version"})
-    return sha256(content.encode()).hexdigest()[:16]
-
-
-def _record(platform: Platform, topic: str, schema: Schema, content: str, actor: str) -> None:
-    """Write the version to schema_versions, once."""
-    versions = platform.rules.databases.ops_table("schema_versions")
-    platform.catalog.create(versions, OPS["schema_versions"])
-    known = platform.catalog.select(versions, ["topic_name", "version"], f"version = {schema.version}")
-    if any(row["topic_name"] == topic for row in known):
-        return
-    row = {
-        "topic_name": topic,
-        "version": schema.version,
-        "fingerprint": _fingerprint(schema),
-        "classification": "first" if schema.version == 1 else "unclassified",
-        "actor": actor,
-        "activated_ts": platform.clock(),
-        "schema": content,
-    }
-    platform.catalog.append(versions, [row])

@@ -55,6 +55,13 @@ def record(
         close(platform, result.batch)
 
 
+def record_once(platform: Platform, cycle_id: str, layers: Mapping[str, LayerResult]) -> None:
+    """Write the batches of one topic down unless an earlier try did."""
+    left = {layer: result for layer, result in layers.items() if not _is_recorded(platform, result.batch)}
+    topics = {result.batch.topic: left for result in left.values()}
+    record(platform, cycle_id, topics, is_repeated=True)
+
+
 def _record_drift(platform: Platform, topics: list[str], is_repeated: bool) -> None:
     found: list[dict[str, Any]] = []
     columns: dict[str, Mapping[str, str]] = {}

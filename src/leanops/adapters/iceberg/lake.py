@@ -52,9 +52,12 @@ class SparkLake:
         reader = self._session.read.format("iceberg").option("start-snapshot-id", str(start))
         return reader.option("end-snapshot-id", str(end)).load(f"{CATALOG}.{name}")
 
-    def at(self, name: str, snapshot_id: int) -> DataFrame:
+    def at(self, name: str, snapshot_id: int | None) -> DataFrame:
         self._activate()
-        return self._session.read.format("iceberg").option("versionAsOf", str(snapshot_id)).load(f"{CATALOG}.{name}")
+        reader = self._session.read.format("iceberg")
+        if snapshot_id is None:
+            return reader.load(f"{CATALOG}.{name}").limit(0)
+        return reader.option("versionAsOf", str(snapshot_id)).load(f"{CATALOG}.{name}")
 
     def merge(self, rows: DataFrame, into: Merge) -> None:
         self._activate()

@@ -1,0 +1,86 @@
+"""A schema version of the archive becomes the active one, and everything that tells so is written once."""
+
+import json
+from hashlib import sha256
+from typing import Any
+
+from leanops.domain.compatibility import Kind
+from leanops.domain.evolution import ADDED, REMOVED, TYPE_CHANGED
+from leanops.domain.operations import Operation
+from leanops.domain.schema import Schema
+from leanops.domain.tables import OPS
+from leanops.usecases.platform import Platform
+from leanops.usecases.topics import enable_topic
+
+
+def activate(platform: Platform, operation: Operation) -> Schema:
+    """Make the operation's version the active one; what an earlier try did stays."""
+    topic, version = operation.topic, operation.version
+    platform.step("before activate")
+    platform.schemas.activate(topic, version)
+    platform.step("after activate")
+    schema = platform.schemas.active(topic)
+    assert schema is not None
+    record_version(platform, topic, schema, operation.classification, operation.actor)
+    _log_columns(platform, operation, schema)
+    enable_topic(platform, topic, version)
+    platform.step("after enable")
+    return schema
+
+
+def fingerprint(schema: Schema) -> str:
+    """What makes two schemas the same, whatever their version number."""
+    content = schema.model_dump_json(exclude={"version"})
+    return sha256(content.encode()).hexdigest()[:16]
+
+
+def record_version(platform: Platform, topic: str, schema: Schema, classification: str, actor: str) -> None:
+    """Write the version to schema_versions, once."""
+    versions = platform.rules.databases.ops_table("schema_versions")
+    platform.catalog.create(versions, OPS["schema_versions"])
+    known = platform.catalog.select(versions, ["topic_name", "version"], f"version = {schema.version}")
+    if any(row["topic_name"] == topic for row in known):
+        return
+    row = {
+        "topic_name": topic,
+        "version": schema.version,
+        "fingerprint": fingerprint(schema),
+        "classification": classification or Kind.NEUTRAL.value,
+        "actor": actor,
+        "activated_ts": platform.clock(),
+        "schema": platform.schemas.text(topic, schema.version),
+    }
+    platform.step("before version")
+    platform.catalog.append(versions, [row])
+    platform.step("after version")
+
+
+def _log_columns(platform: Platform, operation: Operation, schema: Schema) -> None:
+    """Write what became of Curated's columns to drift_log, once a version; a first schema is no drift."""
+    before = platform.schemas.version(operation.topic, operation.previous) if operation.previous else None
+    found = _column_drift(before, schema) if before else []
+    if not found:
+        return
+    log = platform.rules.databases.ops_table("drift_log")
+    platform.catalog.create(log, OPS["drift_log"])
+    details = json.dumps({"schema_version": schema.version})
+    where = f"topic_name = '{operation.topic}' and source_layer = 'curated'"
+    if any(row["details"] == details for row in platform.catalog.select(log, ["details"], where)):
+        return
+    now = platform.clock()
+    said = {"detected_ts": now, "topic_name": operation.topic, "source_layer": "curated", "details": details}
+    platform.step("before drift")
+    platform.catalog.append(log, [{**said, **row} for row in found])
+    platform.step("after drift")
+
+
+def _column_drift(before: Schema, after: Schema) -> list[dict[str, Any]]:
+    old = {column.name: str(column.type) for column in before.payload_columns}
+    new = {column.name: str(column.type) for column in after.payload_columns}
+    found = []
+    for name in sorted(old.keys() | new.keys()):
+        was, becomes = old.get(name), new.get(name)
+        if was != becomes:
+            action = ADDED if was is None else REMOVED if becomes is None else TYPE_CHANGED
+            found.append({"column_name": name, "action": action, "old_value": was, "new_value": becomes})
+    return found

@@ -1,0 +1,36 @@
+"""The tables of a topic made anew from what they were made from, while readers keep the live ones."""
+
+from leanops.domain.errors import UsageError
+from leanops.domain.operations import Accept, Scope, Stage, Work
+from leanops.usecases.carry_out import carry_out
+from leanops.usecases.comparison import Comparison
+from leanops.usecases.leases import held
+from leanops.usecases.operations import begin, check_free
+from leanops.usecases.places import has_rows, new_operation, settle
+from leanops.usecases.platform import Platform
+from leanops.usecases.shadow import Progress, quiet
+from leanops.usecases.topics import find_topic
+
+
+def rebuild_topic(
+    platform: Platform,
+    topic: str,
+    actor: str,
+    *,
+    scope: Scope = Scope.BOTH,
+    accept: Accept = Accept.NONE,
+    progress: Progress = quiet,
+) -> Comparison | None:
+    """Standardized from RAW and Curated from it, or Curated alone, under the active schema."""
+    find_topic(platform, topic)
+    schema = platform.schemas.active(topic)
+    if schema is None or not has_rows(platform, platform.rules.databases.standardized_table(topic)):
+        raise UsageError(f"topic {topic!r} has no tables to rebuild yet; run: leanops cycle --topic {topic}")
+    with held(platform, f"topic/{topic}") as lease:
+        check_free(platform, topic)
+        settle(platform, topic, schema, lease)
+        work = Work.REBUILD if scope == Scope.BOTH else Work.RECURATE
+        operation = new_operation(
+            platform, topic, work, actor=actor, schema=schema, active=schema, scope=scope, accept=accept
+        )
+        return carry_out(platform, begin(platform, operation, Stage.BUILDING, lease), lease, progress)
