@@ -215,7 +215,7 @@ def _compared(name: str, before: Any, after: Any, value_of: _Reader) -> Kind | N
 
 
 def _reader(old: PayloadColumn, new: PayloadColumn) -> _Reader:
-    """How limits of both columns are compared: as values of their type, as texts where the types have none in common."""
+    """How limits of both columns are compared: as values of their type, or as texts where they share none."""
     are_alike = old.type.name == new.type.name or (old.is_exact and new.is_exact)
     return _value_reader(new) if are_alike else str.encode
 

@@ -1,0 +1,223 @@
+"""A schema tried on real rows: nothing is written, and every cast and rule is the cycle's own."""
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pyspark import StorageLevel
+from pyspark.sql import DataFrame
+
+from leanops.domain.batches import CURATED, STANDARDIZED
+from leanops.domain.compatibility import Difference, difference
+from leanops.domain.errors import UsageError
+from leanops.domain.schema import Schema
+from leanops.domain.schema_plan import (
+    Example,
+    FailureGroup,
+    Rate,
+    SchemaPlan,
+    Tables,
+    ddl_of,
+    is_comparable,
+    needed,
+)
+from leanops.domain.snapshots import valid_watermark
+from leanops.domain.tables import STANDARDIZED_SYSTEM_COLUMNS
+from leanops.ports.tables import Lake
+from leanops.transforms import judge_plan
+from leanops.transforms.curate import Source, judged, sources_of
+from leanops.usecases.platform import Platform
+from leanops.usecases.raw_events import RawEvents, raw_rows, read_events, standardized
+from leanops.usecases.topics import find_topic
+
+ALL = 1_000_000
+"""Up to so many rows are all read where nobody says how many."""
+
+
+def plan_schema(platform: Platform, lake: Lake, topic: str, new: Schema, *, sample: int | None = None) -> SchemaPlan:
+    """What `new` changes and what it does to the rows of a topic: to all of them, or to about `sample`."""
+    find_topic(platform, topic)
+    work = _Work(platform, lake, topic, new)
+    try:
+        return work.planned(sample)
+    finally:
+        work.free()
+
+
+def failing_rows(platform: Platform, lake: Lake, topic: str, new: Schema) -> DataFrame:
+    """The rows that fail under `new`: message_id, record_key and failures; what a re-curate would quarantine."""
+    rows = _Work(platform, lake, topic, new).rows(None)
+    if rows is None:
+        raise UsageError(f"topic {topic!r} has no events yet; publish some, then try again")
+    said = judged(rows.frame, sources_of(new, rows.paths, rows.columns))
+    return said.where("failures IS NOT NULL").select("message_id", "record_key", "failures")
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """Rows as Standardized has them, or would have them."""
+
+    frame: DataFrame
+    paths: Mapping[str, str]
+    columns: Mapping[str, str]
+    count: int
+    is_sample: bool
+    events: RawEvents | None = None
+    refused: int = 0
+
+
+class _Work:
+    """One plan; each step names what the next one needs."""
+
+    def __init__(self, platform: Platform, lake: Lake, topic: str, new: Schema) -> None:
+        self.platform, self.lake, self.topic, self.new = platform, lake, topic, new
+        databases = platform.rules.databases
+        self.active = platform.schemas.active(topic)
+        self.difference: Difference = difference(self.active, new)
+        self.raw = platform.catalog.load(databases.raw_table(topic))
+        self.standardized = platform.catalog.load(databases.standardized_table(topic))
+        self.curated = platform.catalog.load(databases.curated_table((self.active or new).table_name))
+        self.held: list[Callable[[], Any]] = []
+
+    def free(self) -> None:
+        """Give back what is held in memory and on disk."""
+        for release in self.held:
+            release()
+
+    def planned(self, sample: int | None) -> SchemaPlan:
+        started = time.monotonic()
+        rows = self.rows(sample)
+        if rows is None:
+            return self._completed(SchemaPlan(self.topic, self.difference, "nothing", 0, 0, is_sample=False), 0.0)
+        both = self._both(rows)
+        live = self._live() if self.active else None
+        self.lake.fit(rows.count)
+        outcomes = judge_plan.outcomes(rows.frame, both, live).persist(StorageLevel.MEMORY_AND_DISK)
+        self.held.append(outcomes.unpersist)
+        stored = self._stored(both, live)
+        counts: Any = judge_plan.totals(outcomes, stored).first()
+        found = judge_plan.failure_groups(outcomes).collect() if counts["failing"] else []
+        figures = rows.events.counts if rows.events else {}
+        plan = SchemaPlan(
+            self.topic,
+            self.difference,
+            "raw" if rows.events else "standardized",
+            figures.get("rows", counts["judged"]),
+            is_sample=rows.is_sample,
+            **counts.asDict(),
+            failures=tuple(sorted(map(_group, found), key=lambda group: (-group.rows, group.column, group.rule))),
+            parse_errors=figures["parse_errors"] + rows.refused if figures else None,
+            missing_keys=figures.get("missing_keys"),
+            version_fallback=figures.get("version_fallback"),
+        )
+        return self._completed(plan, time.monotonic() - started)
+
+    def rows(self, sample: int | None) -> _Rows | None:
+        """Standardized at its head, or RAW as the schema would read it; None where there is nothing to read."""
+        mark = valid_watermark(self.standardized) if self.standardized else None
+        count = mark.totals.rows if mark else 0
+        if self.standardized is None or self.standardized.head is None or not count or self.difference.needs_raw:
+            return self._from_raw(sample)
+        share = min(1.0, sample / count) if sample else 1.0
+        frame = judge_plan.sampled(self.lake.at(self.standardized.name, self.standardized.head), "record_key", share)
+        columns = self.standardized.columns
+        return _Rows(frame, self.standardized.paths, columns, int(count * share), is_sample=share < 1)
+
+    def _from_raw(self, sample: int | None) -> _Rows | None:
+        count = raw_rows(self.raw) if self.raw else 0
+        if self.raw is None or not count:
+            return None
+        share = min(1.0, sample / count) if sample else 1.0
+        events = read_events(self.platform, self.lake, self.topic, self.raw, self.new.keys, share)
+        self.held.append(events.free)
+        known = self.standardized.paths if self.standardized else {}
+        made = standardized(self.platform, self.topic, events, self.new, known)
+        columns = dict.fromkeys([*STANDARDIZED_SYSTEM_COLUMNS, *made.paths.values()], "string")
+        return _Rows(made.rows, made.paths, columns, events.counts["rows"], share < 1, events, made.refused)
+
+    def _both(self, rows: _Rows) -> judge_plan.Both:
+        new = sources_of(self.new, rows.paths, rows.columns)
+        nowhere = [source.column.name for source in new if not _is_somewhere(source)]
+        if nowhere:
+            raise UsageError(
+                f"{self.topic}: the schema names {', '.join(nowhere)} without a path, and Standardized has no such "
+                "column; give it a path"
+            )
+        active = sources_of(self.active, rows.paths, rows.columns) if self.active else []
+        keeps_key = not any(change.pointer in _KEY_CHANGES for change in self.difference.changes)
+        return judge_plan.Both(new, [source for source in active if _is_somewhere(source)], keeps_key)
+
+    def _live(self) -> dict[str, bool] | None:
+        """Payload columns of Curated, and whether their values can be compared; None where it holds nothing."""
+        if self.curated is None or self.curated.head is None:
+            return None
+        new = {column.name for column in self.new.payload_columns}
+        return {
+            name: name in new and is_comparable(self.new, name, self.curated.columns) for name in self.curated.columns
+        }
+
+    def _stored(self, both: judge_plan.Both, live: Mapping[str, bool] | None) -> DataFrame | None:
+        if live is None or self.curated is None or self.curated.head is None:
+            return None
+        return judge_plan.live_rows(self.lake.at(self.curated.name, self.curated.head), both, live)
+
+    def _completed(self, plan: SchemaPlan, seconds: float) -> SchemaPlan:
+        """The plan with what would be done to the tables, and how long that takes."""
+        tables = self._tables()
+        changes = bool(plan.changed or plan.resolved) or (plan.is_sample and self.difference.changes_rows)
+        needs = needed(self.new, self.difference, tables, old_rows_change=changes)
+        planned = replace(plan, ddl=ddl_of(self.new, self.difference, tables), needs=needs)
+        rows = self._rows_to_make(planned)
+        own = Rate(plan.rows / seconds, "this plan") if plan.rows and seconds else None
+        rates = {layer: rate for layer in rows if (rate := self._rate(layer) or own)}
+        estimate = sum(count / rates[layer].rows_s for layer, count in rows.items()) if rows and rates else None
+        return replace(planned, estimate_s=estimate, rates=rates)
+
+    def _rows_to_make(self, plan: SchemaPlan) -> dict[str, int]:
+        """Rows each layer would read again."""
+        mark = valid_watermark(self.standardized) if self.standardized else None
+        current = mark.totals.rows if mark else plan.judged
+        whole = raw_rows(self.raw) if self.raw else 0
+        match plan.needs:
+            case "rebuild":
+                return {STANDARDIZED: whole, CURATED: current}
+            case "recurate":
+                return {CURATED: current}
+        return {}
+
+    def _rate(self, layer: str) -> Rate | None:
+        """What the topic's largest batch of a layer took."""
+        history = self.platform.rules.databases.ops_table("job_run_history")
+        where = f"topic_name = '{self.topic}' and layer = '{layer}'"
+        runs = self.platform.catalog.select(history, ["rows_read", "seconds", "batch_id"], where)
+        timed = [run for run in runs if run["rows_read"] and run["seconds"]]
+        if not timed:
+            return None
+        largest = max(timed, key=lambda run: int(run["rows_read"]))
+        return Rate(largest["rows_read"] / largest["seconds"], f"batch {largest['batch_id']}")
+
+    def _tables(self) -> Tables:
+        databases = self.platform.rules.databases
+        return Tables(
+            databases.standardized_table(self.topic),
+            self.standardized.paths if self.standardized else None,
+            databases.curated_table(self.new.table_name),
+            self.curated.columns if self.curated and self.curated.name.endswith(f".{self.new.table_name}") else None,
+        )
+
+
+_KEY_CHANGES = ("/keys/idempotency_key", "/keys/pii")
+
+
+def _is_somewhere(source: Source) -> bool:
+    """Whether a column can be read at all: by its path, its name, or its default."""
+    column, name = source.column, source.standardized_name
+    return bool(column.path) or (name is not None and name not in STANDARDIZED_SYSTEM_COLUMNS)
+
+
+def _group(found: Any) -> FailureGroup:
+    examples = dict.fromkeys(
+        Example(one["message_id"], one["value"]) for one in (found["first"], found["other"], found["last"])
+    )
+    return FailureGroup(found["rule"], found["column"], found["message"], found["rows"], tuple(examples))
