@@ -1,13 +1,18 @@
 """A schema file that waits goes live, or into failed/ with every reason."""
 
 import json
+from collections.abc import Iterator
 
-from leanops.domain.errors import InvalidSchemaError, LeaseHeldError
+from leanops.domain.errors import InvalidSchemaError, LeaseHeldError, OperationBlockedError
 from leanops.domain.problems import Code, Problem
+from leanops.domain.schema import Schema
 from leanops.ports.schemas import Pending
 from leanops.usecases.audit import Actor, record_action
-from leanops.usecases.deploy_schema import deploy_schema
+from leanops.usecases.carry_out import resume
+from leanops.usecases.deploy_schema import Deployed, deploy_schema
 from leanops.usecases.judge_schema import Candidate, Intake, Outcome, Verdict, judge, refuse
+from leanops.usecases.operations import standing
+from leanops.usecases.plan_on_rows import missing_values, plan_on_rows
 from leanops.usecases.platform import Platform
 
 DEPLOYED = "schema deploy"
@@ -16,39 +21,66 @@ DEPLOYED = "schema deploy"
 def take_pending(platform: Platform, pending: Pending, *, actor: Actor) -> Verdict:
     """Deploy or refuse a file that waits; taking it twice, or after a crash anywhere, comes to the same end."""
     intake = Intake(platform.schemas, platform.state, platform.clock)
+    waits = _held_up(platform, pending.topic)
+    if waits:
+        return Verdict(pending, Outcome.WAITING, reason=waits)
     verdict = judge(intake, pending)
     candidate = verdict.candidate
     if candidate is None:
         return verdict
-    missing = _missing_key(platform, candidate)
-    if missing:
-        return refuse(intake, pending, candidate.data, [missing])
     try:
-        schema, is_new = deploy_schema(platform, pending.topic, candidate.text, pending.name, actor.name)
+        deployed = _deployed(platform, pending, candidate, actor)
     except LeaseHeldError as held:
         return Verdict(pending, Outcome.WAITING, reason=str(held))
     except InvalidSchemaError as invalid:
         return refuse(intake, pending, candidate.data, invalid.problems)
-    _audit(platform, pending, schema.version, actor)
+    except OperationBlockedError as blocked:
+        what, _, hint = str(blocked).partition("; ")
+        return refuse(intake, pending, candidate.data, [Problem(Code.BLOCKED, "", what, hint)])
+    _audit(platform, pending, deployed.schema.version, actor)
     platform.schemas.clear_failed(pending.topic)
     # Last, so that whatever a crash leaves undone is done when the file is seen again.
     platform.schemas.withdraw(pending.topic, pending.name, candidate.data)
-    return Verdict(pending, Outcome.ACTIVE if is_new else Outcome.UNCHANGED, schema.version)
+    return Verdict(pending, Outcome.ACTIVE if deployed.is_new else Outcome.UNCHANGED, deployed.schema.version)
 
 
-def _missing_key(platform: Platform, candidate: Candidate) -> Problem | None:
-    schema = candidate.schema
-    sealed = [at for at, column in enumerate(schema.payload_columns) if column.pii == "hmac"]
-    if platform.secret or not (schema.keys.pii or sealed):
+def _held_up(platform: Platform, topic: str) -> str | None:
+    """Finish what a crash left: it may be this very file. Says why the topic cannot be had, if it cannot."""
+    begun = standing(platform, topic)
+    if begun is None:
         return None
-    pointer = "/keys/pii" if schema.keys.pii else f"/payload_columns/{sealed[0]}/pii"
-    return Problem(Code.NO_PII_KEY, pointer, "seals PII with an HMAC and no key is set", "set LEANOPS_PII_KEY")
+    if begun.blocked:
+        return begun.sentence()
+    try:
+        resume(platform, topic)
+    except (LeaseHeldError, OperationBlockedError) as held:
+        return str(held)
+    return None
+
+
+def _deployed(platform: Platform, pending: Pending, candidate: Candidate, actor: Actor) -> Deployed:
+    """The file as it was deployed; raises InvalidSchemaError with what key and rows say against it."""
+    problems = list(_missing_key(platform, candidate.schema))
+    if problems:
+        raise InvalidSchemaError(pending.name, problems)
+    plan = plan_on_rows(platform, pending.topic, candidate.schema, candidate.difference)
+    problems = list(missing_values(candidate.schema, plan)) if plan else []
+    if problems:
+        raise InvalidSchemaError(pending.name, problems)
+    return deploy_schema(platform, pending.topic, candidate.text, pending.name, actor.name, plan=plan)
+
+
+def _missing_key(platform: Platform, schema: Schema) -> Iterator[Problem]:
+    sealed = [f"/payload_columns/{at}/pii" for at, one in enumerate(schema.payload_columns) if one.pii == "hmac"]
+    if platform.secret is None:
+        for pointer in [*(["/keys/pii"] if schema.keys.pii else []), *sealed]:
+            yield Problem(Code.NO_PII_KEY, pointer, "asks for an HMAC and no key is set", "set LEANOPS_PII_KEY")
 
 
 def _audit(platform: Platform, pending: Pending, version: int, actor: Actor) -> None:
     """Who deployed a version is written once; a crash may have come before it."""
     log = platform.rules.databases.ops_table("audit_log")
-    where = f"topic_name = '{pending.topic}' and action = '{DEPLOYED}'"
+    where = f"topic_name = '{pending.topic}'"
     known = [json.loads(row["details"]) for row in platform.catalog.select(log, ["details"], where) if row["details"]]
     if not any(details.get("version") == version for details in known):
         details = {"version": version, "file": f"pending/{pending.name}"}

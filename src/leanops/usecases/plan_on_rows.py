@@ -1,0 +1,54 @@
+"""Whether a schema has to be tried on rows before it goes live, and what speaks against it then."""
+
+from collections.abc import Iterator
+
+from leanops.domain.compatibility import Difference, Kind
+from leanops.domain.errors import InvalidSchemaError, UsageError
+from leanops.domain.failures import Rule
+from leanops.domain.problems import Code, Problem
+from leanops.domain.schema import Schema
+from leanops.domain.schema_plan import SchemaPlan
+from leanops.usecases.places import has_rows
+from leanops.usecases.platform import Platform
+
+
+def plan_on_rows(
+    platform: Platform, topic: str, schema: Schema, found: Difference, *, is_shown: bool = False
+) -> SchemaPlan | None:
+    """The plan, for which Spark is started; None where no row could change what is done, and nobody looks at it."""
+    if found.kind is Kind.NEUTRAL or not (_decides(platform, schema, found) or is_shown):
+        return None
+    databases = platform.rules.databases
+    raw = platform.catalog.load(databases.raw_table(topic))
+    if not has_rows(platform, databases.standardized_table(topic)) and (raw is None or raw.head is None):
+        return None
+    from leanops.usecases.plan_schema import plan_schema
+
+    try:
+        return plan_schema(platform, platform.lake(), topic, schema)
+    except UsageError as unreadable:
+        what, _, hint = str(unreadable).partition("; ")
+        raise InvalidSchemaError(topic, [Problem(Code.BAD_PATH, "/payload_columns", what, hint)]) from None
+
+
+def _decides(platform: Platform, schema: Schema, found: Difference) -> bool:
+    """Whether the plan can refuse the schema, or have old rows follow it."""
+    curated = platform.rules.databases.curated_table(schema.table_name)
+    follows = found.kind is Kind.ADDITIVE and found.changes_rows and has_rows(platform, curated)
+    return follows or schema.policies.cde_error_rate_fail is not None
+
+
+def missing_values(schema: Schema, plan: SchemaPlan) -> Iterator[Problem]:
+    """Critical columns that more rows lack than the schema's own policy lets pass."""
+    most = schema.policies.cde_error_rate_fail
+    names = [column.name for column in schema.payload_columns]
+    for group in plan.failures:
+        if most is None or group.rule != Rule.CDE_MISSING or group.rows <= most * plan.judged:
+            continue
+        at = names.index(group.column) if group.column in names else None
+        yield Problem(
+            Code.CDE_MISSING,
+            "/keys/idempotency_key" if at is None else f"/payload_columns/{at}/cde",
+            f"{group.rows:,} of {plan.judged:,} rows lack {group.column}, and cde_error_rate_fail is {most}",
+            "raise cde_error_rate_fail, give the column a default, or do not make it critical",
+        )
