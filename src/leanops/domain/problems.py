@@ -3,6 +3,9 @@
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 
+LONGEST_QUOTE = 80
+LONGEST_POINTER = 200
+
 
 class Code(StrEnum):
     """Everything that can be wrong with a schema file."""
@@ -49,6 +52,7 @@ class Code(StrEnum):
     NO_PII_KEY = "no_pii_key"
     BREAKING_CHANGE = "breaking_change"
     CDE_MISSING = "cde_missing"
+    BLOCKED = "blocked"
 
 
 @dataclass(frozen=True)
@@ -64,8 +68,19 @@ class Problem:
     """What to do about it."""
 
     def __str__(self) -> str:
-        return f"{self.pointer}: {self.message}; {self.hint}" if self.pointer else f"{self.message}; {self.hint}"
+        where = f"{printable(self.pointer[:LONGEST_POINTER])}: " if self.pointer else ""
+        return f"{where}{self.message}; {self.hint}"
 
     def as_json(self) -> dict[str, str]:
         """The form of error.json and of `schema lint --json`."""
         return asdict(self)
+
+
+def quoted(text: str) -> str:
+    """A text of the file for a message: short, and on one line whatever it holds."""
+    return f"'{printable(text if len(text) <= LONGEST_QUOTE else text[: LONGEST_QUOTE - 1] + '…')}'"
+
+
+def printable(text: str) -> str:
+    """The text with everything that could steer a terminal or end a line made visible."""
+    return "".join(one if one.isprintable() else repr(one)[1:-1] for one in text)
