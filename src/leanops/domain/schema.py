@@ -1,147 +1,41 @@
 """The schema file of a topic: what its Curated table holds and how each column is made."""
 
-import json
-import math
 import re
 from collections.abc import Mapping
-from datetime import date, datetime
-from decimal import Decimal
-from enum import StrEnum
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal
 
-from pydantic import (
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    PlainSerializer,
-    ValidationError,
-    WithJsonSchema,
-    model_validator,
-)
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, StrictBool, WithJsonSchema
 
-from leanops.domain.errors import InvalidPathError, InvalidSchemaError
-from leanops.domain.paths import canonical
-from leanops.domain.tables import CURATED_SYSTEM_COLUMNS, ICEBERG_METADATA_COLUMNS, RESERVED_TABLES
+from leanops.domain.column_types import ColumnType as ColumnType
+from leanops.domain.column_types import DateFormat as DateFormat
+from leanops.domain.column_types import TypeName as TypeName
+from leanops.domain.column_types import iceberg_type as iceberg_type
+from leanops.domain.contradictions import contradictions_in
+from leanops.domain.errors import InvalidSchemaError
+from leanops.domain.json_text import is_beneath, parent, read_document
+from leanops.domain.members import path_from_text, share, text_from_scalar, type_from_text, whole
+from leanops.domain.problems import Problem
+from leanops.domain.structure import read_model
 
 DEFAULT_KEY_PATH = "$._metadata.idempotencyKeyResource"
 DEFAULT_PERIOD_PATHS = ("$.periodReference", "$.period_reference")
-
-
-class TypeName(StrEnum):
-    """The types a Curated column can have."""
-
-    STRING = "STRING"
-    INT = "INT"
-    BIGINT = "BIGINT"
-    DECIMAL = "DECIMAL"
-    DOUBLE = "DOUBLE"
-    BOOLEAN = "BOOLEAN"
-    DATE = "DATE"
-    TIMESTAMP = "TIMESTAMP"
-
-
-class ColumnType(NamedTuple):
-    """A type with its precision and scale where it has them."""
-
-    name: TypeName
-    precision: int = 0
-    scale: int = 0
-
-    def __str__(self) -> str:
-        return f"DECIMAL({self.precision},{self.scale})" if self.name == TypeName.DECIMAL else self.name.value
-
-
-class DateFormat(StrEnum):
-    """How the text of a DATE or TIMESTAMP is written; `iso` is ISO 8601."""
-
-    ISO = "iso"
-    EPOCH_SECONDS = "epoch_s"
-    EPOCH_MILLIS = "epoch_ms"
-    DAY_MONTH_YEAR = "dd/MM/yyyy"
-    MONTH_DAY_YEAR = "MM/dd/yyyy"
-    DOTTED = "dd.MM.yyyy"
-    COMPACT = "yyyyMMdd"
-
-
-_A_NUMBER = r"[+-]?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]{1,3})?"
-_A_DATE = r"[0-9]{4}-[0-9]{2}-[0-9]{2}"
-_A_TIME = r"[T ][0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,6})?)?(Z|[+-](0[0-9]|1[0-7])(:?[0-5][0-9])?)?"
-# How limits are written: what these let pass, the casts of Curated take for a value.
-_LIMITS = {
-    **dict.fromkeys((TypeName.INT, TypeName.BIGINT, TypeName.DECIMAL, TypeName.DOUBLE), _A_NUMBER),
-    TypeName.BOOLEAN: r"true|false",
-    TypeName.DATE: _A_DATE,
-    TypeName.TIMESTAMP: _A_DATE + _A_TIME,
-}
-_NOT_JAVA = r"\(\?([P#(]|[a-zA-Z]*x)|(?<!\\)\{(?![0-9]+(,[0-9]*)?\})"
-_EPOCHS = (DateFormat.EPOCH_SECONDS, DateFormat.EPOCH_MILLIS)
-_DECIMAL = re.compile(r"DECIMAL\(([0-9]{1,2}), *([0-9]{1,2})\)")
 _NAME = re.compile(r"[a-z_][a-z0-9_]{0,127}")
+_PATH_PATTERN = r'^\$(\.[A-Za-z_][A-Za-z0-9_]*|\["([^"\\]|\\.)*"\])+$'
+_SIMPLE_TYPES = [name.value for name in TypeName if name != TypeName.DECIMAL]
+_DECIMAL_PATTERN = r"^DECIMAL\(([1-9]|[12][0-9]|3[0-8]), *([0-9]|[12][0-9]|3[0-8])\)$"
 
-
-def _type_from_text(text: Any) -> Any:
-    if isinstance(text, ColumnType):
-        return text
-    if not isinstance(text, str):
-        raise ValueError("write the type as text, like DECIMAL(18,2)")
-    found = _DECIMAL.fullmatch(text.upper())
-    if found:
-        precision, scale = int(found[1]), int(found[2])
-        if not 1 <= precision <= 38 or scale > precision:
-            raise ValueError(f"{text}: precision is 1 to 38 and scale at most the precision")
-        return ColumnType(TypeName.DECIMAL, precision, scale)
-    try:
-        name = TypeName(text.upper())
-    except ValueError:
-        raise ValueError(f"unknown type {text!r}; use one of {', '.join(TypeName)}") from None
-    if name == TypeName.DECIMAL:
-        raise ValueError("DECIMAL needs precision and scale, like DECIMAL(18,2)")
-    return ColumnType(name)
-
-
-def _path_from_text(text: Any) -> Any:
-    try:
-        return canonical(text) if isinstance(text, str) else text
-    except InvalidPathError as wrong:
-        raise ValueError(str(wrong)) from None
-
-
-def _text_from_scalar(value: Any) -> Any:
-    """Defaults and limits may be written as JSON numbers or booleans; they are compared as texts."""
-    return value if value is None or isinstance(value, str) else json.dumps(value)
-
-
-def _check_value(text: str, kind: "TypeName", place: str) -> None:
-    """Raise unless a limit can be compared with values of the type."""
-    grammar = _LIMITS.get(kind)
-    try:
-        if grammar and not re.fullmatch(grammar, text, re.ASCII):
-            raise ValueError
-        match kind:
-            case TypeName.INT | TypeName.BIGINT | TypeName.DECIMAL:
-                if sum(character.isdigit() for character in f"{Decimal(text):f}") > 38:
-                    raise ValueError
-            case TypeName.DOUBLE:
-                if math.isinf(float(text)) or (float(text) == 0 and re.search("[1-9]", text.lower().split("e")[0])):
-                    raise ValueError
-            case TypeName.DATE:
-                date.fromisoformat(text)
-            case TypeName.TIMESTAMP:
-                datetime.fromisoformat(text)
-    except ValueError:
-        raise ValueError(f"{place}: {text!r} is no {kind.value}") from None
-
-
-JsonPath = Annotated[str, BeforeValidator(_path_from_text)]
+JsonPath = Annotated[str, BeforeValidator(path_from_text), WithJsonSchema({"type": "string", "pattern": _PATH_PATTERN})]
 Type = Annotated[
     ColumnType,
-    BeforeValidator(_type_from_text),
+    BeforeValidator(type_from_text),
     PlainSerializer(str, return_type=str),
-    WithJsonSchema({"type": "string", "examples": ["STRING", "BIGINT", "DECIMAL(18,2)", "TIMESTAMP"]}),
+    WithJsonSchema({"type": "string", "anyOf": [{"enum": _SIMPLE_TYPES}, {"pattern": _DECIMAL_PATTERN}]}),
 ]
 Name = Annotated[str, Field(pattern=f"^{_NAME.pattern}$")]
-Text = Annotated[str, BeforeValidator(_text_from_scalar), WithJsonSchema({"type": ["string", "number", "boolean"]})]
+Text = Annotated[str, BeforeValidator(text_from_scalar), WithJsonSchema({"type": ["string", "number", "boolean"]})]
+Whole = Annotated[int, BeforeValidator(whole)]
+Length = Annotated[Whole, Field(ge=0, lt=2**31)]
+Share = Annotated[float, BeforeValidator(share), Field(ge=0, le=1)]
 
 
 class _Model(BaseModel):
@@ -151,76 +45,52 @@ class _Model(BaseModel):
 class Rules(_Model):
     """Limits on a column's value."""
 
-    min: Text | None = None
-    max: Text | None = None
-    allowed: tuple[Text, ...] | None = None
-    pattern: str | None = None
-    min_length: int | None = Field(default=None, ge=0)
-    max_length: int | None = Field(default=None, ge=0)
+    min: Text | None = Field(None, description="The least value; a limit of a DATE or TIMESTAMP is ISO 8601.")
+    max: Text | None = Field(None, description="The greatest value.")
+    allowed: tuple[Text, ...] | None = Field(None, description="The only values taken.")
+    pattern: str | None = Field(None, description="A Java regular expression that the whole text must match.")
+    min_length: Length | None = Field(None, description="The least number of characters.")
+    max_length: Length | None = Field(None, description="The greatest number of characters.")
 
 
 class PayloadColumn(_Model):
     """One column of Curated that comes from the payload."""
 
-    name: Name
-    path: JsonPath | None = None
-    type: Type
-    cde: bool = False
-    default: Text | None = None
-    rules: Rules = Rules()
-    pii: Literal["hmac", "mask", "drop"] | None = None
-    format: DateFormat = DateFormat.ISO
-    description: str | None = None
-
-    @model_validator(mode="after")
-    def _fits_together(self) -> "PayloadColumn":
-        if self.name in (*CURATED_SYSTEM_COLUMNS, *ICEBERG_METADATA_COLUMNS):
-            raise ValueError(f"{self.name!r} is a system column; choose another name")
-        if self.format != DateFormat.ISO and not self._takes_format():
-            raise ValueError(f"format {self.format.value!r} does not go with type {self.type}")
-        if self.pii in ("hmac", "mask") and self.type.name != TypeName.STRING:
-            raise ValueError(f"pii {self.pii!r} needs type STRING, not {self.type}")
-        self._check_rules()
-        return self
+    name: Name = Field(description="Lower case letters, digits and _; no system column.")
+    path: JsonPath | None = Field(
+        None,
+        description='JSON path, like $.order.id or $["a.b"].c; left out, the Standardized column of the same name.',
+    )
+    type: Type = Field(description="STRING, INT, BIGINT, DECIMAL(p,s), DOUBLE, BOOLEAN, DATE or TIMESTAMP.")
+    cde: StrictBool = Field(False, description="Critical: NULL or blank is a failure.")
+    default: Text | None = Field(None, description="Used where the value is NULL or missing.")
+    rules: Rules = Field(Rules(), description="Limits on the value.")
+    pii: Literal["hmac", "mask", "drop"] | None = Field(
+        None, description="How a personal value is kept: sealed, its last four characters only, or not at all."
+    )
+    format: DateFormat = Field(DateFormat.ISO, description="How a DATE or TIMESTAMP is written.")
+    description: str | None = Field(None, description="For people.")
 
     @property
     def is_exact(self) -> bool:
         """Whether its values are exact numbers."""
-        return self.type.name in (TypeName.INT, TypeName.BIGINT, TypeName.DECIMAL)
-
-    def _check_rules(self) -> None:
-        for name in ("min", "max"):
-            limit = getattr(self.rules, name)
-            if limit is not None:
-                _check_value(limit, self.type.name, f"rules.{name}")
-        for value in self.rules.allowed or ():
-            _check_value(value, self.type.name, "rules.allowed")
-        if self.rules.pattern is not None:
-            if re.search(_NOT_JAVA, self.rules.pattern):
-                raise ValueError("rules.pattern: (?P, (?#, (?(, (?x and a { that counts nothing are not for Java")
-            try:
-                re.compile(self.rules.pattern)
-            except re.error as broken:
-                raise ValueError(f"rules.pattern is no regular expression: {broken}") from None
-
-    def _takes_format(self) -> bool:
-        return self.type.name == (TypeName.TIMESTAMP if self.format in _EPOCHS else TypeName.DATE)
+        return self.type.is_exact
 
 
 class EnvelopeColumn(_Model):
     """A system column the owner declares; Curated has them all anyway."""
 
-    name: str
-    type: Type
+    name: str = Field(description="Name of a system column of Curated.")
+    type: Type = Field(description="Its type: that of the table.")
 
 
 class Keys(_Model):
     """Where a payload holds its key, its version and its period."""
 
-    idempotency_key: JsonPath = DEFAULT_KEY_PATH
-    version: JsonPath | None = None
-    period: JsonPath | None = None
-    pii: Literal["hmac"] | None = None
+    idempotency_key: JsonPath = Field(DEFAULT_KEY_PATH, description="Path of the business key; one row a key is kept.")
+    version: JsonPath | None = Field(None, description="Path of a timestamp; the newest version of a key wins.")
+    period: JsonPath | None = Field(None, description="Path of the period, yyyy-MM.")
+    pii: Literal["hmac"] | None = Field(None, description="hmac: the key is personal, and sealed from Standardized on.")
 
     @property
     def period_paths(self) -> tuple[str, ...]:
@@ -236,41 +106,43 @@ class Keys(_Model):
 class Policies(_Model):
     """What happens to the unexpected."""
 
-    unknown_fields: Literal["evolve", "rescue", "quarantine"] = "evolve"
-    on_breaking: Literal["refuse", "rebuild"] = "refuse"
-    cde_error_rate_alert: float = Field(default=0.10, ge=0, le=1)
-    cde_error_rate_fail: float | None = Field(default=None, ge=0, le=1)
-    lookback_months: int = Field(default=1, ge=0)
+    unknown_fields: Literal["evolve", "rescue", "quarantine"] = Field(
+        "evolve", description="A path without a column: a new column, _rescued, or parse_errors."
+    )
+    on_breaking: Literal["refuse", "rebuild"] = Field(
+        "refuse", description="What a breaking change of the schema does: nothing, or a rebuild of the topic."
+    )
+    cde_error_rate_alert: Share = Field(0.10, description="Share of rows without a critical value that alerts.")
+    cde_error_rate_fail: Share | None = Field(None, description="Share of such rows that stops a batch.")
+    lookback_months: Annotated[Whole, Field(ge=0, le=1200)] = Field(
+        1, description="Corrections of older periods are applied, and counted as late."
+    )
+
+
+def _with_editor_schema(described: dict[str, Any]) -> None:
+    """Editors find the JSON Schema of a file by the file's own member `$schema`."""
+    told = {"type": "string", "description": "Where an editor finds the JSON Schema of this file; not used otherwise."}
+    described["properties"] = {"$schema": told, **described["properties"]}
 
 
 class Schema(_Model):
     """`schemas/{topic}/active/schema.json`."""
 
-    table_name: Name
-    version: int = Field(default=1, ge=1, lt=2**31)
-    owner: str | None = None
-    description: str | None = None
-    keys: Keys = Keys()
-    envelope_columns: tuple[EnvelopeColumn, ...]
-    payload_columns: tuple[PayloadColumn, ...] = Field(min_length=1)
-    measures: tuple[str, ...] = ()
-    policies: Policies = Policies()
+    model_config = ConfigDict(json_schema_extra=_with_editor_schema)
 
-    @model_validator(mode="after")
-    def _fits_together(self) -> "Schema":
-        names = [column.name for column in self.payload_columns]
-        twice = sorted({name for name in names if names.count(name) > 1})
-        if twice:
-            raise ValueError(f"columns named twice: {', '.join(twice)}")
-        if self.table_name in RESERVED_TABLES:
-            raise ValueError(f"table_name {self.table_name!r} is reserved; choose another")
-        missing = [name for name in self.measures if name not in names]
-        if missing:
-            raise ValueError(f"measures are not columns: {', '.join(missing)}")
-        sealed = {column.path for column in self.payload_columns if column.pii}
-        if self.keys.idempotency_key in sealed and self.keys.pii is None:
-            raise ValueError('the key path is PII: set keys.pii to "hmac", or the key would stand in clear')
-        return self
+    table_name: Name = Field(description="Name of the Curated table; it cannot be changed later.")
+    version: Annotated[Whole, Field(ge=1, lt=2**31)] = Field(
+        1, description="Number of the schema; each deployment of new content gets the next one by itself."
+    )
+    owner: str | None = Field(None, description="Who answers for the topic.")
+    description: str | None = Field(None, description="What the topic is, for people.")
+    keys: Keys = Field(Keys(), description="Where a payload holds its key, its version and its period.")
+    envelope_columns: tuple[EnvelopeColumn, ...] = Field(
+        description="System columns the owner relies on; may be empty."
+    )
+    payload_columns: tuple[PayloadColumn, ...] = Field(min_length=1, description="The columns of Curated.")
+    measures: tuple[str, ...] = Field((), description="Numeric columns whose totals per period matter.")
+    policies: Policies = Field(Policies(), description="What happens to the unexpected.")
 
     @property
     def named_paths(self) -> tuple[str, ...]:
@@ -281,29 +153,25 @@ class Schema(_Model):
 
 def schema_from_json(text: str, source: str) -> Schema:
     """The schema in a file's text; raises InvalidSchemaError with every problem and its place."""
-    try:
-        # Numbers keep their digits: a limit of twenty digits is no float.
-        said = json.loads(text, parse_float=str, parse_constant=_refuse_constant)
-        json.dumps(said, ensure_ascii=False).encode()
-        return Schema.model_validate(said)
-    except json.JSONDecodeError as broken:
-        raise InvalidSchemaError(source, [f"not JSON: {broken.msg} at line {broken.lineno}"]) from None
-    except RecursionError:
-        raise InvalidSchemaError(source, ["not JSON: nested too deeply"]) from None
-    except UnicodeEncodeError:
-        raise InvalidSchemaError(source, ["not JSON in UTF-8: it holds a lone surrogate"]) from None
-    except ValidationError as invalid:
-        raise InvalidSchemaError(source, [_problem(found) for found in invalid.errors()]) from None
+    document = read_document(text)
+    if not document.is_readable:
+        raise InvalidSchemaError(source, document.problems)
+    told = {problem.pointer for problem in document.problems if problem.pointer}
+    schema, wrong = read_model(Schema, document.value)
+    found = [*document.problems, *(one for one in wrong if not is_beneath(one.pointer, told))]
+    found += contradictions_in(document.value, {problem.pointer for problem in found})
+    if found or schema is None:
+        raise InvalidSchemaError(source, _in_order(found, document.order))
+    return schema
 
 
-def _refuse_constant(name: str) -> None:
-    raise json.JSONDecodeError(f"{name} is no JSON", name, 0)
+def _in_order(problems: list[Problem], order: Mapping[str, int]) -> list[Problem]:
+    """Problems as they come in the file; one of a missing member where it should stand."""
 
+    def place(problem: Problem) -> int:
+        return order[problem.pointer] if problem.pointer in order else order[parent(problem.pointer)]
 
-def _problem(found: Any) -> str:
-    # A member's name may hold anything; shown as Python writes it, it stays on one line.
-    place = "/" + "/".join(repr(str(part))[1:-1] for part in found["loc"])
-    return f"{place}: {found['msg'].removeprefix('Value error, ')}"
+    return sorted(problems, key=place)
 
 
 def changed_types(schema: "Schema", columns: Mapping[str, str]) -> dict[str, tuple[str, str]]:
@@ -311,11 +179,3 @@ def changed_types(schema: "Schema", columns: Mapping[str, str]) -> dict[str, tup
     wanted = {column.name: iceberg_type(column.type) for column in schema.payload_columns}
     there = {name: columns[name].replace(" ", "") for name in wanted if name in columns}
     return {name: (kind, wanted[name]) for name, kind in there.items() if kind != wanted[name]}
-
-
-def iceberg_type(kind: ColumnType) -> str:
-    """The type of a Curated column as Iceberg writes it."""
-    names = {TypeName.BIGINT: "long", TypeName.TIMESTAMP: "timestamptz"}
-    if kind.name == TypeName.DECIMAL:
-        return f"decimal({kind.precision},{kind.scale})"
-    return names.get(kind.name, kind.name.value.lower())
