@@ -44,7 +44,9 @@ def read_model(model: type[Model], value: Any) -> tuple[Model | None, list[Probl
     try:
         return model.model_validate(said), problems
     except ValidationError as invalid:
-        return None, problems + [_problem(model, error) for error in invalid.errors(include_url=False)]
+        # Of an array only the sound members are counted; those that are not are told of themselves.
+        errors = [one for one in invalid.errors(include_url=False) if one["type"] != "too_short" or not one["input"]]
+        return None, problems + [_problem(model, error) for error in errors]
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

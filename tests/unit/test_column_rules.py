@@ -1,0 +1,116 @@
+"""Columns of a schema file: limits, patterns and defaults that go together are taken, all others are refused."""
+
+from typing import Any
+
+import pytest
+
+from leanops.domain.errors import InvalidSchemaError
+from leanops.domain.schema import schema_from_json
+from tests.builders import column, schema, schema_text
+
+
+def places(**members: Any) -> list[tuple[str, str]]:
+    """Codes and pointers of what is said of a column."""
+    with pytest.raises(InvalidSchemaError) as wrong:
+        schema_from_json(schema_text(column(**members)), "schema.json")
+    return [(problem.code.value, problem.pointer) for problem in wrong.value.problems]
+
+
+@pytest.mark.parametrize(
+    ("kind", "rules", "place"),
+    [
+        ("INT", {"min": "much"}, "min"),
+        ("DOUBLE", {"max": "Infinity"}, "max"),
+        ("DATE", {"min": "2026-02-30"}, "min"),
+        ("TIMESTAMP", {"max": "tomorrow"}, "max"),
+        ("BIGINT", {"allowed": [True]}, "allowed/0"),
+        ("TIMESTAMP", {"min": "2026-01-01"}, "min"),
+        ("DATE", {"min": "20260101"}, "min"),
+        ("DOUBLE", {"max": "1_000"}, "max"),
+        ("DOUBLE", {"max": "1e999"}, "max"),
+        ("BIGINT", {"max": "1e40"}, "max"),
+        ("BOOLEAN", {"allowed": ["true", "yes"]}, "allowed/1"),
+        ("DOUBLE", {"min": "1e-400"}, "min"),
+        ("TIMESTAMP", {"min": "2026-01-01T00:00:00+19:00"}, "min"),
+        ("TIMESTAMP", {"max": "9999-12-31T23:00:00-01:00"}, "max"),
+    ],
+)
+def test_a_limit_that_cannot_be_compared_with_the_column_is_refused(kind: str, rules: object, place: str) -> None:
+    assert places(type=kind, rules=rules) == [("bad_limit", f"/payload_columns/0/rules/{place}")]
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        "(",
+        "(?P<y>[0-9]+)",
+        "a{,3}",
+        "{.*}",
+        "(?ix)a",
+        "[a[b]]",
+        "[a-z&&b]",
+        "\\\\{x",
+        "x" * 1_001,
+        "(" * 900,
+        "a{9999999999}",
+    ],
+)
+def test_a_pattern_that_java_may_read_in_another_way_is_refused(pattern: str) -> None:
+    assert places(rules={"pattern": pattern}) == [("bad_pattern", "/payload_columns/0/rules/pattern")]
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes"),
+    [
+        ("INT", {"default": "7.5"}),
+        ("INT", {"default": 2**31}),
+        ("BIGINT", {"default": "9223372036854775808"}),
+        ("DECIMAL(4,2)", {"default": "100"}),
+        ("DECIMAL(4,2)", {"default": "0.001"}),
+        ("DOUBLE", {"default": "1e999"}),
+        ("BOOLEAN", {"default": "yes"}),
+        ("DATE", {"default": "31/01/2026"}),
+        ("DATE", {"default": "2026-01-31", "format": "dd/MM/yyyy"}),
+        ("TIMESTAMP", {"default": "2026-01-31"}),
+        ("TIMESTAMP", {"default": "2026-01-31T00:00Z", "format": "epoch_ms"}),
+    ],
+)
+def test_a_default_that_its_own_column_cannot_hold_is_refused(kind: str, changes: dict[str, Any]) -> None:
+    assert places(type=kind, **changes) == [("bad_default", "/payload_columns/0/default")]
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes"),
+    [
+        ("INT", {"default": 0, "rules": {"min": "0.5"}}),
+        ("DECIMAL(4,2)", {"default": "5", "rules": {"max": "4.99"}}),
+        ("DATE", {"default": "31/12/2025", "format": "dd/MM/yyyy", "rules": {"min": "2026-01-01"}}),
+        ("TIMESTAMP", {"default": "0", "format": "epoch_s", "rules": {"min": "1970-01-01T00:00:00.000001Z"}}),
+        ("STRING", {"default": "OLD", "rules": {"allowed": ["NEW"]}}),
+        ("INT", {"default": 4, "rules": {"allowed": [1, 2.0]}}),
+        ("STRING", {"default": "abc", "rules": {"max_length": 2}}),
+        ("STRING", {"default": "abc", "rules": {"pattern": "[A-Z]+"}}),
+        ("STRING", {"default": " ", "cde": True}),
+    ],
+)
+def test_a_default_that_the_rules_of_its_column_refuse_is_a_contradiction(kind: str, changes: dict[str, Any]) -> None:
+    assert places(type=kind, **changes) == [("contradiction", "/payload_columns/0/default")]
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes"),
+    [
+        ("INT", {"default": "7.0", "rules": {"allowed": [7], "min": 7, "max": 7}}),
+        ("BOOLEAN", {"default": "TRUE", "rules": {"allowed": [True]}}),
+        ("DATE", {"default": "31/01/2026", "format": "dd/MM/yyyy", "rules": {"max": "2026-01-31"}}),
+        ("TIMESTAMP", {"default": "1", "format": "epoch_ms", "rules": {"min": "1970-01-01T01:00:00.001+01:00"}}),
+        ("STRING", {"default": "x", "cde": True}),
+        ("STRING", {"default": "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa", "rules": {"pattern": "(a+)+b"}}),
+        ("STRING", {"default": "é", "rules": {"pattern": "[a-z]"}}),
+        ("STRING", {"rules": {"allowed": []}}),
+        ("BIGINT", {"rules": {"allowed": ["1", "2.5"]}}),
+        ("INT", {"rules": {"max": "-1e30"}}),
+    ],
+)
+def test_what_cannot_be_told_for_sure_is_no_problem(kind: str, changes: dict[str, Any]) -> None:
+    assert schema(column(type=kind, **changes)).payload_columns[0].name == "c"
