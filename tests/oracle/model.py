@@ -1,5 +1,6 @@
 """The whole pipeline as a dict of keys: the oracle the real one is compared with, cell by cell."""
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -51,6 +52,8 @@ class Model:
     curated_totals: Counts = field(default_factory=lambda: dict.fromkeys(CURATED_COUNTS, 0))
     batch_seq: int = 0
     curated_seq: int = 0
+    raw: dict[str, RawRow] = field(default_factory=dict)
+    """The first copy of every message that was read."""
 
     def set_schema(self, schema: Schema | None) -> None:
         """Applies to what is standardized and curated from now on."""
@@ -63,6 +66,8 @@ class Model:
         if not raw_rows:
             return counts
         self.batch_seq += 1
+        for raw in sorted(raw_rows, key=lambda raw: (raw.ingestion_ts, raw.publish_time)):
+            self.raw.setdefault(raw.message_id, raw)
         self.names = register(self.names, named_paths(self.schema))
         by_key: dict[str, list[Row]] = {}
         for raw in raw_rows:
@@ -90,6 +95,32 @@ class Model:
         _add(self.curated_totals, counts)
         assert counts["read"] == sum(counts[name] for name in FOUR), counts
         return counts
+
+    def rebuild(self, raw_rows: Iterable[RawRow]) -> None:
+        """Standardized anew from all of RAW, then Curated from it, both under the present schema."""
+        self.standardized, self.totals = {}, dict.fromkeys(STANDARDIZED_COUNTS, 0)
+        self.standardize(raw_rows)
+        self.recurate()
+
+    def recurate(self) -> None:
+        """Curated anew from Standardized; a key whose newest version fails keeps the one it had if that passes."""
+        had, self.curated = self.curated, {}
+        self.curated_totals = dict.fromkeys(CURATED_COUNTS, 0)
+        self.curated_seq = 0
+        self.curate()
+        current = {row.message_id for row in self.standardized.values()}
+        older = [self._parse(self.raw[row.source.message_id], Counter()) for row in had.values()]
+        chosen: dict[str, Row] = {}
+        for row in older:
+            if row and row.message_id not in current and row.record_key in self.standardized:
+                known = chosen.get(row.record_key)
+                chosen[row.record_key] = row if known is None else max(known, row, key=lambda one: one.version)
+        for key, row in chosen.items():
+            values, failures = self._validate(row)
+            if not failures and row.idempotency_key not in self.curated:
+                seen = replace(row, first_seen_ts=self.standardized[key].first_seen_ts)
+                self.curated[row.idempotency_key] = CuratedRow(seen, self.schema.get("version"), values)
+                self.curated_totals["inserted"] += 1
 
     def failing(self) -> set[str]:
         """The record_keys whose current version is not the one in Curated."""

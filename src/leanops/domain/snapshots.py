@@ -63,6 +63,7 @@ class Watermark:
     counts: Mapping[str, int]
     totals: Totals = field(default_factory=Totals)
     snapshot_id: int | None = None
+    schema_version: int = 0
 
     def summary(self) -> dict[str, str]:
         """The keys of the snapshot summary."""
@@ -73,6 +74,7 @@ class Watermark:
             "leanops.source-from": "" if self.source_from is None else str(self.source_from),
             "leanops.source-to": str(self.source_to),
             "leanops.source-snapshot": str(self.source_snapshot),
+            "leanops.schema-version": str(self.schema_version),
             **{f"{_COUNT}{name}": str(value) for name, value in self.counts.items()},
             **{f"{_TOTAL}{name}": str(value) for name, value in asdict(self.totals).items()},
         }
@@ -89,6 +91,7 @@ def watermark_of(batch: Batch, counts: Counts, totals: Totals | None = None) -> 
         source_snapshot=batch.source_snapshot,
         counts=asdict(counts),
         totals=totals or Totals(),
+        schema_version=batch.schema_version,
     )
 
 
@@ -108,6 +111,7 @@ def watermark_from(snapshot: Snapshot) -> Watermark | None:
         counts=_numbers(said, _COUNT),
         totals=Totals(**_numbers(said, _TOTAL)),
         snapshot_id=snapshot.snapshot_id,
+        schema_version=int(said.get("leanops.schema-version", 0)),
     )
 
 

@@ -9,6 +9,7 @@ from leanops.domain.planning import Outcome
 from leanops.domain.schema import Schema
 from leanops.domain.snapshots import TableView, new_range, valid_watermark
 from leanops.ports.state import ATTEMPTS, BATCHES, SCHEMA_REGISTRY, Row
+from leanops.usecases.operations import Standing, all_standing
 from leanops.usecases.platform import Platform
 
 PAUSED = "PAUSED"
@@ -27,6 +28,8 @@ class TopicPlan:
     reason: str | None = None
     held: str | None = None
     """Why a layer that has something to do is left out, where the other one is worked on."""
+    unfinished: Standing | None = None
+    """An operation that has to be finished before anything else."""
 
 
 def plan_cycle(platform: Platform, topics: Sequence[str] | None, *, force: bool = False) -> list[TopicPlan]:
@@ -37,8 +40,18 @@ def plan_cycle(platform: Platform, topics: Sequence[str] | None, *, force: bool 
             raise UnknownTopicError(topic)
     failures = {str(stored.row["pipeline_id"]): stored.row for stored in platform.state.rows(ATTEMPTS)}
     begun = {str(stored.row["pipeline_id"]) for stored in platform.state.rows(BATCHES)}
+    unfinished = all_standing(platform)
     chosen = topics or sorted(registry)
-    return [_guarded(platform, registry[topic], {} if force else failures, begun) for topic in chosen]
+    return [
+        _held_up(unfinished[topic])
+        if topic in unfinished
+        else _guarded(platform, registry[topic], {} if force else failures, begun)
+        for topic in chosen
+    ]
+
+
+def _held_up(found: Standing) -> TopicPlan:
+    return TopicPlan(found.operation.topic, outcome=Outcome.PAUSED, reason=found.sentence(), unfinished=found)
 
 
 def _guarded(platform: Platform, state: Row, failures: dict[str, Row], begun: set[str]) -> TopicPlan:

@@ -1,10 +1,10 @@
 """A cycle: every topic standardized, then curated; errors and records of a bin written in few commits."""
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import reduce
 
 from pyspark.sql import DataFrame
@@ -17,9 +17,11 @@ from leanops.domain.tables import ERRORS
 from leanops.ports.tables import Lake
 from leanops.usecases import curate, standardize
 from leanops.usecases.batches import forget_failures, record_failure
+from leanops.usecases.carry_out import resume
 from leanops.usecases.commit import commit
 from leanops.usecases.drift import note_kinds
 from leanops.usecases.leases import Lease, check, held
+from leanops.usecases.operations import standing
 from leanops.usecases.plan_cycle import TopicPlan, plan_cycle
 from leanops.usecases.platform import Platform
 from leanops.usecases.prepared import Prepared
@@ -84,6 +86,33 @@ def run_cycle(
 ) -> list[TopicResult]:
     """One pass over all topics (or those named); each ends with one outcome, and none stops another."""
     plans = {plan.topic: plan for plan in plan_cycle(platform, topics, force=force)}
+    results = _run(platform, plans, progress, accept_errors=accept_errors)
+    # Other topics do not wait for the operation of one.
+    for topic, plan in plans.items():
+        if plan.unfinished and not plan.unfinished.blocked:
+            results[topic] = _resumed(platform, topic, progress) or results[topic]
+            if results[topic].failure is None:
+                again = {again.topic: again for again in plan_cycle(platform, [topic], force=force)}
+                results.update(_run(platform, again, progress, accept_errors=accept_errors))
+    return [results[topic] for topic in plans]
+
+
+def _resumed(platform: Platform, topic: str, progress: Progress) -> TopicResult | None:
+    """Finish the operation of a topic; its result only where that does not work."""
+    progress(topic, "finish operation")
+    try:
+        resume(platform, topic)
+    except LeaseHeldError as taken:
+        return TopicResult(topic, Outcome.LOCKED, str(taken), failure=taken)
+    except Exception as failure:  # noqa: BLE001 - a topic that fails does not stop the others
+        return TopicResult(topic, Outcome.FAILED, reason_of(failure), failure=failure)
+    return None
+
+
+def _run(
+    platform: Platform, plans: Mapping[str, TopicPlan], progress: Progress, *, accept_errors: bool
+) -> dict[str, TopicResult]:
+    """The topics that have work, packed into bins."""
     results = {
         topic: TopicResult(topic, plan.outcome, plan.reason)
         for topic, plan in plans.items()
@@ -92,7 +121,7 @@ def run_cycle(
     cycle = _Cycle(platform, progress, accept_errors)
     for members in packed((plan.topic, plan.rows) for plan in plans.values() if plan.outcome is None):
         results.update(cycle.run_bin([plans[topic] for topic in members]))
-    return [results[topic] for topic in plans]
+    return results
 
 
 class _Cycle:
@@ -109,17 +138,27 @@ class _Cycle:
             jobs = []
             for plan in plans:
                 try:
-                    lease = leases.enter_context(held(self.platform, f"topic/{plan.topic}"))
+                    job = self._job(plan, leases.enter_context(held(self.platform, f"topic/{plan.topic}")))
                 except LeaseHeldError as taken:
                     results[plan.topic] = TopicResult(plan.topic, Outcome.LOCKED, str(taken))
                     continue
-                jobs.append(_Job(plan, lease, TopicResult(plan.topic, Outcome.NO_NEW_DATA)))
+                results[plan.topic] = job.result
+                if job.result.outcome != Outcome.PAUSED:
+                    jobs.append(job)
             self._each(jobs, self._complete_begun)
             self._run_layer(STANDARDIZED, [job for job in jobs if job.plan.standardize])
             self._run_layer(CURATED, [job for job in jobs if job.plan.curate])
             self._each([job for job in jobs if job.result.layers], lambda job: check(self.platform, job.lease))
             self._record(jobs)
-        return {**results, **{job.plan.topic: job.result for job in jobs}}
+        return results
+
+    def _job(self, plan: TopicPlan, lease: Lease) -> _Job:
+        """A topic under its lease. Since it was planned an operation may have begun, and a schema gone live."""
+        unfinished = standing(self.platform, plan.topic)
+        if unfinished:
+            return _Job(plan, lease, TopicResult(plan.topic, Outcome.PAUSED, unfinished.sentence()))
+        schema = self.platform.schemas.active(plan.topic) if plan.schema else None
+        return _Job(replace(plan, schema=schema), lease, TopicResult(plan.topic, Outcome.NO_NEW_DATA))
 
     def _record(self, jobs: Sequence[_Job]) -> None:
         """Write what was done; then a topic of which one layer was held back says so."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
@@ -296,7 +297,11 @@ def _by_name(paths: Mapping[str, str]) -> dict[str, str]:
 
 
 def _on_days(days: Sequence[Any]) -> Column:
-    """Whether a row was published on one of these days; NULL is one of them where it has no time."""
-    known = [F.lit(day) for day in days if day is not None]
-    day = F.to_date("publish_time")
-    return day.isin(known) | day.isNull() if None in days else day.isin(known)
+    """Whether a row was published between the first and the last of these days; None stands for rows without a time."""
+    known = [day for day in days if day is not None]
+    time = F.col("publish_time")
+    between = F.lit(False)
+    if known:
+        first, end = (datetime.combine(day, datetime.min.time(), UTC) for day in (known[0], known[-1] + timedelta(1)))
+        between = (time >= F.lit(first)) & (time < F.lit(end))
+    return between | time.isNull() if None in days else between

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from datetime import date, timedelta
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -193,7 +194,8 @@ class IcebergCatalog:
             if manifest.content == ManifestContent.DATA:
                 for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=True):
                     values: Any = entry.data_file.partition
-                    found[tuple(values[at] for at in range(len(values)))] += entry.data_file.record_count
+                    key = tuple(_partition_value(field, values[at]) for at, field in enumerate(table.spec().fields))
+                    found[key] += entry.data_file.record_count
         return found
 
     def roll_back(self, name: str, snapshot_id: int) -> None:
@@ -252,6 +254,12 @@ def _view(name: str, table: Table) -> TableView:
         paths={field.doc: field.name for field in fields if field.doc and field.doc.startswith("$")},
         history=tuple((entry.timestamp_ms, entry.snapshot_id) for entry in metadata.snapshot_log),
     )
+
+
+def _partition_value(field: PartitionField, value: Any) -> Any:
+    """A partition's value as people write it; files hold days as numbers."""
+    is_day = isinstance(field.transform, DayTransform) and value is not None
+    return date(1970, 1, 1) + timedelta(days=value) if is_day else value
 
 
 def _schema(definition: TableDefinition) -> Schema:

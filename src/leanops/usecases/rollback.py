@@ -1,0 +1,153 @@
+"""A topic's tables back to an earlier moment: what that would change, and doing it."""
+
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import msgspec
+
+from leanops.domain.errors import UsageError
+from leanops.domain.operations import Accept, Operation, Place, Scope, Stage, Work
+from leanops.domain.schema import Schema
+from leanops.domain.snapshots import TableView, Watermark, is_ancestor, valid_watermark, watermark_from
+from leanops.usecases.batches import schema_of_version
+from leanops.usecases.carry_out import carry_out
+from leanops.usecases.leases import held
+from leanops.usecases.operations import begin, check_free
+from leanops.usecases.places import new_operation, settle
+from leanops.usecases.platform import Platform
+from leanops.usecases.shadow import Progress, quiet
+from leanops.usecases.topics import find_topic
+
+
+@dataclass(frozen=True)
+class Rollback:
+    """What going back changes, as the tables' own history tells it."""
+
+    topic: str
+    snapshot: int
+    """The snapshot of Standardized that comes back."""
+    curated_snapshot: int | None
+    """The one of Curated that goes with it; None where Curated is made anew from Standardized."""
+    rows_now: int
+    rows_then: int
+    batches: tuple[str, ...]
+    """The batches of Standardized that are undone, newest first."""
+    read_again: int
+    """RAW rows that the next cycle reads again."""
+    by_replace: bool
+    """Whether a rebuild lies between, so that the table is brought back by a commit of its own."""
+
+    @property
+    def changes_nothing(self) -> bool:
+        return not self.batches and not self.by_replace
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def plan_rollback(platform: Platform, topic: str, *, snapshot: int | None = None, at_ms: int | None = None) -> Rollback:
+    """What going back to a snapshot of Standardized, or to a moment, would change; nothing is touched."""
+    find_topic(platform, topic)
+    schema = _active(platform, topic)
+    view = platform.catalog.load(platform.rules.databases.standardized_table(topic))
+    now = valid_watermark(view) if view else None
+    if view is None or now is None:
+        raise UsageError(f"topic {topic!r} has no tables to roll back yet")
+    target = snapshot if snapshot is not None else _head_at(view, at_ms or 0)
+    if target not in view.snapshots:
+        raise UsageError(f"{view.name} has no snapshot {target}; leanops topics show {topic} lists those it has")
+    then = valid_watermark(replace(view, head=target))
+    if then is None:
+        raise UsageError(
+            f"snapshot {target} of {view.name} is older than its first batch; there is nothing to go back to"
+        )
+    by_replace = not is_ancestor(view, target)
+    if by_replace:
+        _check_same_keys(platform, topic, schema, then)
+    undone = [] if by_replace else _undone(view, then)
+    return Rollback(
+        topic=topic,
+        snapshot=target,
+        curated_snapshot=None if by_replace else _curated_at(platform, schema, view, target, then),
+        rows_now=now.totals.rows,
+        rows_then=then.totals.rows,
+        batches=tuple(mark.batch_id for mark in undone),
+        read_again=sum(mark.counts["read"] for mark in undone),
+        by_replace=by_replace,
+    )
+
+
+def roll_back_topic(platform: Platform, plan: Rollback, actor: str, progress: Progress = quiet) -> Rollback:
+    """Go back; the topic stays paused, because the next cycle would redo what is undone here."""
+    topic = plan.topic
+    with held(platform, f"topic/{topic}") as lease:
+        check_free(platform, topic)
+        schema = _active(platform, topic)
+        settle(platform, topic, schema, lease)
+        # Settling may have committed nothing, but it may have recorded; and others may have come before us.
+        fresh = plan_rollback(platform, topic, snapshot=plan.snapshot)
+        operation = _operation(platform, fresh, schema, actor)
+        stage = Stage.GOING if operation.scope == Scope.NONE else Stage.BUILDING
+        carry_out(platform, begin(platform, operation, stage, lease), lease, progress)
+    return fresh
+
+
+def _operation(platform: Platform, plan: Rollback, schema: Schema, actor: str) -> Operation:
+    scope = Scope.NONE if plan.curated_snapshot is not None else Scope.CURATED
+    operation = new_operation(
+        platform, plan.topic, Work.ROLLBACK, actor=actor, schema=schema, active=schema, scope=scope, accept=Accept.ALL
+    )
+    view = platform.catalog.load(platform.rules.databases.standardized_table(plan.topic))
+    assert view is not None
+    mark = valid_watermark(replace(view, head=plan.snapshot))
+    assert mark is not None
+    seq = view.last_sequence_number + 1 if plan.by_replace else mark.batch_seq
+    place = Place(view.uuid, plan.snapshot, seq, plan.rows_then)
+    return msgspec.structs.replace(
+        operation, standardized=place, back_to=plan.snapshot, curated_back_to=plan.curated_snapshot
+    )
+
+
+def _active(platform: Platform, topic: str) -> Schema:
+    schema = platform.schemas.active(topic)
+    if schema is None:
+        raise UsageError(f"topic {topic!r} has no schema, so it has no tables to roll back")
+    return schema
+
+
+def _head_at(view: TableView, at_ms: int) -> int:
+    """The snapshot that was the head at a moment."""
+    before = [snapshot for when, snapshot in view.history if when <= at_ms]
+    if not before:
+        raise UsageError(f"{view.name} had no snapshot yet at that time; choose a later one")
+    return before[-1]
+
+
+def _undone(view: TableView, then: Watermark) -> list[Watermark]:
+    marks = [mark for snapshot in view.ancestors() if (mark := watermark_from(snapshot))]
+    return [mark for mark in marks if mark.batch_seq > then.batch_seq]
+
+
+def _curated_at(
+    platform: Platform, schema: Schema, standardized: TableView, target: int, then: Watermark
+) -> int | None:
+    """The newest ancestor of Curated that has read nothing beyond the target; None where it has none."""
+    view = platform.catalog.load(platform.rules.databases.curated_table(schema.table_name))
+    if view is None:
+        return None
+    back = replace(standardized, head=target)
+    for snapshot in view.ancestors():
+        mark = watermark_from(snapshot)
+        if mark and mark.source_to <= then.batch_seq and is_ancestor(back, mark.source_snapshot):
+            return snapshot.snapshot_id
+    return None
+
+
+def _check_same_keys(platform: Platform, topic: str, schema: Schema, then: Watermark) -> None:
+    """Rows keyed by another rule must not come back under this one."""
+    if then.schema_version and schema_of_version(platform, topic, then.schema_version).keys == schema.keys:
+        return
+    raise UsageError(
+        f"{topic}: a rebuild with other keys lies between; go back with: leanops schema rollback {topic} "
+        f"--to {then.schema_version or 'VERSION'} --rebuild"
+    )
