@@ -19,6 +19,7 @@ from leanops.entrypoints.cli import (
     homes,
     publish,
     schema,
+    schema_lint,
     serve,
     sql,
     status,
@@ -42,6 +43,7 @@ app.add_typer(topics.app, name="topics", help="Topics: add, discover, list, show
 app.command("serve")(serve.serve)
 app.command("publish")(publish.publish)
 app.command("bridge")(bridge.bridge)
+schema.app.command("lint")(schema_lint.lint)
 app.add_typer(schema.app, name="schema", help="Schemas: deploy, show.")
 app.command("cycle")(cycle.cycle)
 app.command("status")(status.status)
