@@ -1,12 +1,10 @@
-"""Topics and schemas on the command line, and the log of who changed them."""
+"""Topics on the command line, and the log of who changed them."""
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.builders import column, schema_text
 from tests.unit.conftest import Leanops
 
 
@@ -87,56 +85,3 @@ def test_a_cycle_without_a_schema_waits_and_starts_no_spark(leanops: Leanops, to
 
 def test_a_cycle_of_an_unknown_topic_is_a_usage_error(leanops: Leanops, topic: str) -> None:
     assert leanops("cycle", "--topic", "nosuch").code == 2
-
-
-def test_a_deployed_schema_is_shown_as_it_was_written(leanops: Leanops, topic: str, tmp_path: Path) -> None:
-    file = tmp_path / "schema.json"
-    written = json.loads(schema_text(column("amount", type="DECIMAL(18,2)", cde=True, rules={"min": "0"})))
-    file.write_text(json.dumps(written))
-    ran = leanops("schema", "deploy", topic, str(file), "--yes")
-    assert (ran.code, "version 1 is active" in ran.out) == (0, True)
-    assert leanops("schema", "show", topic, "--json").json == {**written, "version": 1}
-    assert "DECIMAL(18,2)" in leanops("schema", "show", topic).out
-    assert audit(leanops)[-1] == {
-        "action": "schema deploy",
-        "topic_name": "orders",
-        "details": json.dumps({"version": 1, "file": str(file)}),
-        "channel": "cli",
-    }
-
-
-def test_a_schema_is_not_deployed_unasked(leanops: Leanops, topic: str, tmp_path: Path) -> None:
-    file = tmp_path / "schema.json"
-    file.write_text(schema_text())
-    ran = leanops("schema", "deploy", topic, str(file))
-    assert (ran.code, "--yes" in ran.err) == (2, True)
-    assert leanops("schema", "show", topic).code == 2
-
-
-def test_the_same_schema_again_changes_nothing(leanops: Leanops, topic: str, tmp_path: Path) -> None:
-    file = tmp_path / "schema.json"
-    file.write_text(schema_text())
-    leanops("schema", "deploy", topic, str(file), "--yes")
-    before = len(audit(leanops))
-    ran = leanops("schema", "deploy", topic, str(file))
-    assert (ran.code, "nothing changed" in ran.out) == (0, True)
-    assert len(audit(leanops)) == before
-
-
-def test_what_a_new_schema_changes_is_told_before_it_is_deployed(leanops: Leanops, topic: str, tmp_path: Path) -> None:
-    file = tmp_path / "schema.json"
-    file.write_text(schema_text(column("a"), column("b")))
-    leanops("schema", "deploy", topic, str(file), "--yes")
-    file.write_text(schema_text(column("a", type="INT", cde=True), column("c")))
-    ran = leanops("schema", "deploy", topic, str(file), "--yes")
-    assert ran.code == 0
-    told = [line.strip() for line in ran.err.splitlines()]
-    assert told == ["adds c STRING", "no longer fills b", "changes a: type STRING → INT, cde False → True"]
-    assert "version 2" in ran.out
-
-
-@pytest.mark.parametrize("content", [b"{", b'{"table_name": 3}', b"\xff"])
-def test_a_bad_schema_file_is_one_line(leanops: Leanops, topic: str, tmp_path: Path, content: bytes) -> None:
-    (tmp_path / "schema.json").write_bytes(content)
-    ran = leanops("schema", "deploy", topic, str(tmp_path / "schema.json"), "--yes")
-    assert (ran.code, ran.err.count("\n")) == (2, 1)

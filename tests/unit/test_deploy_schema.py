@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from leanops.domain.errors import InvalidSchemaError, UnknownTopicError, UsageError
-from leanops.usecases.deploy_schema import deploy_schema
+from leanops.domain.errors import InvalidSchemaError, LeaseHeldError, UnknownTopicError, UsageError
+from leanops.domain.problems import Code
+from leanops.usecases.deploy_schema import Consent, deploy_schema
+from leanops.usecases.leases import held
 from leanops.usecases.platform import Platform, Secret
 from leanops.usecases.topics import add_topic, find_topic, pause_topic
 from tests.builders import NOW, column, platform_in, schema, schema_text
@@ -24,9 +26,10 @@ def platform(tmp_path: Path) -> Iterator[Platform]:
 
 
 def deploy(platform: Platform, text: str, topic: str = "orders") -> tuple[int, bool]:
-    deployed, is_new = deploy_schema(platform, topic, text, "schema.json", "someone")
-    assert platform.schemas.active(topic) == deployed
-    return deployed.version, is_new
+    """Deploy with every consent there is; the version, and whether it is new."""
+    done = deploy_schema(platform, topic, text, "schema.json", "someone", Consent(rebuild=True))
+    assert platform.schemas.active(topic) == done.schema
+    return done.schema.version, done.is_new
 
 
 def recorded(platform: Platform) -> list[tuple[object, ...]]:
@@ -131,3 +134,26 @@ def test_a_topic_nobody_added_gets_no_schema(platform: Platform) -> None:
     with pytest.raises(UnknownTopicError):
         deploy(platform, schema_text(), "nobody")
     assert platform.schemas.topics() == {}
+
+
+def test_a_breaking_change_is_refused_at_its_place_without_consent(platform: Platform) -> None:
+    deploy(platform, schema_text(column("a"), column("b")))
+    for text in (schema_text(column("a")), schema_text(column("a", type="INT"), column("b"))):
+        with pytest.raises(InvalidSchemaError, match="--rebuild") as raised:
+            deploy_schema(platform, "orders", text, "schema.json", "someone")
+        assert {problem.code for problem in raised.value.problems} == {Code.BREAKING_CHANGE}
+    assert platform.schemas.versions("orders") == [1]
+    agreed = schema_text(column("a"), policies={"on_breaking": "rebuild"})
+    assert deploy_schema(platform, "orders", agreed, "schema.json", "someone").schema.version == 2
+
+
+def test_what_kind_of_change_a_version_was_is_recorded(platform: Platform) -> None:
+    for columns in ([column("a")], [column("a"), column("b")], [column("a", cde=True), column("b")], [column("a")]):
+        deploy(platform, schema_text(*columns))
+    assert [row[2] for row in recorded(platform)] == ["first", "additive", "restrictive", "breaking"]
+
+
+def test_nobody_deploys_to_a_topic_that_is_worked_on(platform: Platform) -> None:
+    with held(replace(platform, owner="other"), "topic/orders"), pytest.raises(LeaseHeldError):
+        deploy(platform, schema_text())
+    assert platform.schemas.versions("orders") == []
