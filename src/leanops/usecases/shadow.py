@@ -81,7 +81,6 @@ class Shadow:
         if self.operation.scope == Scope.BOTH:
             self._build_standardized()
         self._build_curated()
-        self.progress(CURATED, 1, 1)
 
     def drop(self) -> None:
         """Remove the tables."""
@@ -121,6 +120,7 @@ class Shadow:
             self.progress(STANDARDIZED, done, place.rows)
             self._standardize(f"{self.operation.operation_id}/{number}", portion)
             done += portion.rows
+        self.progress(STANDARDIZED, done, done)
 
     def _standardize(self, mark: str, portion: Portion) -> None:
         """One portion of RAW into the shadow, by the way every batch goes."""
@@ -197,6 +197,7 @@ class Shadow:
             self.progress(CURATED, done, sum(periods.values()))
             self._curate(f"{self.operation.operation_id}/{number}", view, snapshot, portion)
             done += portion.rows
+        self.progress(CURATED, done, done)
 
     def _curate(self, mark: str, view: TableView, snapshot: int, portion: Portion) -> None:
         if has_batch(self._view(self.curated), mark):

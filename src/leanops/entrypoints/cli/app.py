@@ -18,6 +18,7 @@ from leanops.entrypoints.cli import (
     errors,
     homes,
     publish,
+    rebuild,
     schema,
     schema_lint,
     serve,
@@ -46,6 +47,8 @@ app.command("bridge")(bridge.bridge)
 schema.app.command("lint")(schema_lint.lint)
 app.add_typer(schema.app, name="schema", help="Schemas: deploy, show.")
 app.command("cycle")(cycle.cycle)
+app.command("rebuild")(rebuild.rebuild)
+app.command("rollback")(rebuild.rollback)
 app.command("status")(status.status)
 app.command("sql")(sql.sql)
 app.add_typer(errors.app, name="errors", help="Quarantined rows: list, show.")

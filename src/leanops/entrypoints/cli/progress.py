@@ -80,6 +80,22 @@ def cycling(rows: Mapping[str, int]) -> Iterator[Callable[[str, str], None]]:
         yield step
 
 
+@contextmanager
+def rebuilding(topic: str) -> Iterator[Callable[[str, int, int], None]]:
+    """A bar over the rows of each table that is made anew."""
+    from rich.progress import TextColumn
+
+    with _bar(TextColumn("{task.completed:,.0f} of {task.total:,.0f} rows"), _rate("rows")) as bar:
+        tasks: dict[str, Any] = {}
+
+        def tell(what: str, done: int, rows: int) -> None:
+            if what not in tasks:
+                tasks[what] = bar.add_task(f"{topic}: {what}", total=max(1, rows))
+            bar.update(tasks[what], completed=done, total=max(1, rows))
+
+        yield tell
+
+
 def _rate(unit: str) -> Any:
     from rich.progress import ProgressColumn, Task
     from rich.text import Text
