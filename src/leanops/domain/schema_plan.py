@@ -72,7 +72,8 @@ class SchemaPlan:
     @property
     def is_safe(self) -> bool:
         """Whether it can be deployed as it is: no row would leave Curated, and nothing breaks."""
-        return self.leaving == 0 and self.needs != "rebuild" and self.difference.kind != Kind.BREAKING
+        is_breaking = self.needs == "rebuild" and self.difference.kind != Kind.FIRST
+        return self.leaving == 0 and not is_breaking and self.difference.kind != Kind.BREAKING
 
     def as_json(self) -> dict[str, Any]:
         """The form of `schema plan --json`."""
@@ -92,7 +93,8 @@ class Tables:
 def ddl_of(new: Schema, difference: Difference, tables: Tables) -> tuple[str, ...]:
     """What would be done to the tables, one line each."""
     if _is_rebuilt(new, difference, tables):
-        return tuple(f"replace {name} (rebuild)" for name in (tables.standardized, tables.curated))
+        made = (tables.standardized, tables.curated) if difference.needs_raw else (tables.curated,)
+        return tuple(f"replace {name} (rebuild)" for name in made)
     added = register(tables.paths or {}, [path for path in new.named_paths if path not in (tables.paths or {})])
     lines = [f"ALTER TABLE {tables.standardized} ADD COLUMN {name} STRING" for name in added.values()]
     if tables.paths is None:
@@ -116,8 +118,10 @@ def needed(new: Schema, difference: Difference, tables: Tables, *, old_rows_chan
 
 
 def _is_rebuilt(new: Schema, difference: Difference, tables: Tables) -> bool:
-    """A breaking change; or a column that comes back with another type than the table still has."""
+    """A breaking change, other keys than rows without a schema have, or a type the table cannot take in place."""
     changed = changed_types(new, tables.columns or {})
+    if difference.kind == Kind.FIRST and difference.needs_raw and tables.paths is not None:
+        return True
     return difference.kind == Kind.BREAKING or any(not is_promotion(*pair) for pair in changed.values())
 
 

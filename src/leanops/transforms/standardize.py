@@ -9,7 +9,8 @@ from leanops.transforms.casts import timestamp
 
 INSERTED, UPDATED, DUPLICATE, SUPERSEDED = "inserted", "updated", "duplicate", "superseded"
 VERSION = ("last_updated_ts", "publish_time", "message_id")
-_PERIOD = r"^(?:19[7-9][0-9]|20[0-9]{2}|2100)-(?:0[1-9]|1[0-2])\z"
+PERIOD = r"^(?:19[7-9][0-9]|20[0-9]{2}|2100)-(?:0[1-9]|1[0-2])\z"
+"""A month as period_reference holds it."""
 
 
 def keyed(cells: DataFrame) -> DataFrame:
@@ -18,7 +19,7 @@ def keyed(cells: DataFrame) -> DataFrame:
     parsed = cells.withColumn("version", F.expr(timestamp("version_text")))
     usable = F.col("version") <= F.col("publish_time") + F.expr("INTERVAL 24 HOURS")
     key = F.coalesce(F.concat(F.lit("key:"), "idempotency_key"), F.concat(F.lit("message:"), "message_id"))
-    period = F.when(F.col("period_text").rlike(_PERIOD), F.col("period_text"))
+    period = F.when(F.col("period_text").rlike(PERIOD), F.col("period_text"))
     return parsed.select(
         F.monotonically_increasing_id().alias("row"),
         "*",

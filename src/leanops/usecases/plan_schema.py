@@ -31,14 +31,21 @@ from leanops.usecases.platform import Platform
 from leanops.usecases.raw_events import RawEvents, raw_rows, read_events, standardized
 from leanops.usecases.topics import find_topic
 
+Tell = Callable[[str], None]
 ALL = 1_000_000
 """Up to so many rows are all read where nobody says how many."""
 
 
-def plan_schema(platform: Platform, lake: Lake, topic: str, new: Schema, *, sample: int | None = None) -> SchemaPlan:
+def silent(_step: str) -> None:
+    """Nobody looks."""
+
+
+def plan_schema(
+    platform: Platform, lake: Lake, topic: str, new: Schema, *, sample: int | None = None, tell: Tell = silent
+) -> SchemaPlan:
     """What `new` changes and what it does to the rows of a topic: to all of them, or to about `sample`."""
     find_topic(platform, topic)
-    work = _Work(platform, lake, topic, new)
+    work = _Work(platform, lake, topic, new, tell)
     try:
         return work.planned(sample)
     finally:
@@ -70,8 +77,8 @@ class _Rows:
 class _Work:
     """One plan; each step names what the next one needs."""
 
-    def __init__(self, platform: Platform, lake: Lake, topic: str, new: Schema) -> None:
-        self.platform, self.lake, self.topic, self.new = platform, lake, topic, new
+    def __init__(self, platform: Platform, lake: Lake, topic: str, new: Schema, tell: Tell = silent) -> None:
+        self.platform, self.lake, self.topic, self.new, self.tell = platform, lake, topic, new, tell
         databases = platform.rules.databases
         self.active = platform.schemas.active(topic)
         self.difference: Difference = difference(self.active, new)
@@ -90,6 +97,7 @@ class _Work:
         rows = self.rows(sample)
         if rows is None:
             return self._completed(SchemaPlan(self.topic, self.difference, "nothing", 0, 0, is_sample=False), 0.0)
+        self.tell(f"judging {rows.count:,} rows")
         both = self._both(rows)
         live = self._live() if self.active else None
         self.lake.fit(rows.count)
@@ -129,6 +137,7 @@ class _Work:
         if self.raw is None or not count:
             return None
         share = min(1.0, sample / count) if sample else 1.0
+        self.tell(f"flattening {int(count * share):,} rows of RAW")
         events = read_events(self.platform, self.lake, self.topic, self.raw, self.new.keys, share)
         self.held.append(events.free)
         known = self.standardized.paths if self.standardized else {}
@@ -180,8 +189,10 @@ class _Work:
         current = mark.totals.rows if mark else plan.judged
         whole = raw_rows(self.raw) if self.raw else 0
         match plan.needs:
-            case "rebuild":
+            case "rebuild" if plan.difference.needs_raw:
                 return {STANDARDIZED: whole, CURATED: current}
+            case "rebuild":
+                return {CURATED: current}
             case "recurate":
                 return {CURATED: current}
         return {}
@@ -201,7 +212,7 @@ class _Work:
         databases = self.platform.rules.databases
         return Tables(
             databases.standardized_table(self.topic),
-            self.standardized.paths if self.standardized else None,
+            self.standardized.paths if self.standardized and self.standardized.head else None,
             databases.curated_table(self.new.table_name),
             self.curated.columns if self.curated and self.curated.name.endswith(f".{self.new.table_name}") else None,
         )

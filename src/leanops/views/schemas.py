@@ -1,6 +1,12 @@
-"""Schemas in words: what one holds, and what a new one would change."""
+"""Schemas in words: what one holds, what a new one would change, and what its plan found."""
 
+import json
+
+from leanops.domain.compatibility import Difference
 from leanops.domain.schema import PayloadColumn, Schema
+from leanops.domain.schema_plan import FailureGroup, SchemaPlan
+
+GROUPS_SHOWN = 12
 
 
 def changes(active: Schema | None, new: Schema) -> list[str]:
@@ -35,3 +41,78 @@ def rules_of(column: PayloadColumn) -> str:
 
 def _listed(value: object) -> str:
     return " | ".join(str(one) for one in value) if isinstance(value, tuple) else str(value)
+
+
+def difference_lines(difference: Difference) -> list[str]:
+    """Every change, one line each."""
+    if not difference.changes:
+        return ["nothing changes"]
+    width = max(len(change.kind.value) for change in difference.changes)
+    return [f"{change.kind.value:<{width}}  {change.what}" for change in difference.changes]
+
+
+def plan_lines(plan: SchemaPlan) -> list[str]:
+    """A plan for people: the changes, the rows, the tables, and what follows."""
+    return [
+        *difference_lines(plan.difference),
+        "",
+        *_row_lines(plan),
+        *(["", *plan.ddl] if plan.ddl else []),
+        "",
+        _verdict(plan),
+    ]
+
+
+def _row_lines(plan: SchemaPlan) -> list[str]:
+    if plan.source == "nothing":
+        return ["no events yet: there are no rows to try it on"]
+    where = "Standardized" if plan.source == "standardized" else "RAW"
+    lines = [f"{'a sample of ' if plan.is_sample else 'all '}{plan.rows:,} rows of {where}"]
+    if plan.source == "raw":
+        lines[0] += f", which give {plan.judged:,} keys"
+        odd = {"are no events": plan.parse_errors, "have no key": plan.missing_keys}
+        odd["have a version that is no time"] = plan.version_fallback
+        lines += [f"  {count:>9,} {what}" for what, count in odd.items() if count]
+    figures = {
+        f"fail, {plan.failing_today:,} of all rows today": plan.failing,
+        "would leave Curated if old rows followed": plan.leaving,
+        "fail today and would pass": plan.resolved,
+        "in Curated would hold other values": plan.changed,
+    }
+    lines += [f"  {count:>9,} {what}" for what, count in figures.items() if count or what.startswith("fail,")]
+    lines += [f"    {_group_line(group)}" for group in plan.failures[:GROUPS_SHOWN]]
+    hidden = len(plan.failures) - GROUPS_SHOWN
+    return [*lines, f"    and {hidden} more reasons; --json has them all"] if hidden > 0 else lines
+
+
+def _group_line(group: FailureGroup) -> str:
+    examples = "; ".join(
+        one.message_id if one.value is None else f"{one.message_id} has {json.dumps(one.value, ensure_ascii=False)}"
+        for one in group.examples
+    )
+    return f"{group.rows:,} {group.rule} {group.column}: {group.message}; {examples}"
+
+
+def _verdict(plan: SchemaPlan) -> str:
+    """What it takes to deploy it, and how long that would be."""
+    took = f", about {_duration(plan.estimate_s)}{_rates(plan)}" if plan.estimate_s is not None else ""
+    if plan.needs == "rebuild":
+        return f"it breaks what is there: deploy it with --rebuild{took}"
+    if plan.leaving and plan.needs == "recurate":
+        return f"old rows change and some would leave: --no-recurate keeps them, else they are re-curated{took}"
+    if plan.needs == "recurate":
+        return f"it can be deployed as it is; old rows are re-curated{took}"
+    if plan.leaving:
+        return "it holds for what comes; --recurate applies it to old rows too, and those that fail leave Curated"
+    return "it can be deployed as it is"
+
+
+def _rates(plan: SchemaPlan) -> str:
+    said = [f"{layer} at {rate.rows_s:,.0f} rows/s as in {rate.measured}" for layer, rate in plan.rates.items()]
+    return f" ({', '.join(said)})"
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 90:
+        return f"{max(seconds, 1):.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5_400 else f"{seconds / 3_600:.1f} h"

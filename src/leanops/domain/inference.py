@@ -1,0 +1,294 @@
+"""A first schema from what events held: types that hold for every value seen, likely keys, critical values and PII."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from leanops.domain.columns import plain_name, register
+from leanops.domain.flatten import ARRAY, BOOLEAN, NUMBER, STRING, Kind
+from leanops.domain.paths import segments_of
+from leanops.domain.schema import DEFAULT_KEY_PATH, DEFAULT_PERIOD_PATHS, ColumnType, DateFormat, TypeName
+from leanops.domain.tables import CURATED_SYSTEM_COLUMNS
+
+SCALES = (2, 4, 6, 10, 18)
+"""Decimals a DECIMAL may get; a number that needs more is a DOUBLE."""
+SHAPES = ("email", "phone", "iban", "card")
+ENOUGH = 10
+"""Fewer events say nothing about what is always there."""
+_DATES = (DateFormat.ISO, DateFormat.DAY_MONTH_YEAR, DateFormat.MONTH_DAY_YEAR, DateFormat.DOTTED, DateFormat.COMPACT)
+DATE_CANDIDATES = {form: f"date_{at}" for at, form in enumerate(_DATES)}
+_MOST = 0.99
+_NEARLY_UNIQUE = 0.8
+_FEW_DIGITS = 8
+_ROOM = 4
+_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What the events held under one path; `holds` counts the values each candidate takes."""
+
+    path: str
+    kinds: frozenset[Kind]
+    events: int
+    blank: int = 0
+    distinct: int = 0
+    longest: int = 0
+    leading_zeros: int = 0
+    holds: Mapping[str, int] = field(default_factory=dict)
+    digits: int = 0
+    """Digits before the point of the greatest number."""
+    least: int | None = None
+    greatest: int | None = None
+    """Of whole numbers."""
+
+    def all_hold(self, candidate: str) -> bool:
+        return self.events > 0 and self.holds.get(candidate, 0) == self.events
+
+
+@dataclass(frozen=True)
+class Guess:
+    """A type with the format it needs, and what speaks for it."""
+
+    type: ColumnType
+    reason: str
+    format: DateFormat = DateFormat.ISO
+
+
+@dataclass(frozen=True)
+class InferredColumn:
+    """A column of the proposed schema."""
+
+    name: str
+    path: str
+    type: ColumnType
+    format: DateFormat
+    cde: bool
+    pii: str | None
+    events: int
+    reason: str
+
+    def as_json(self) -> dict[str, Any]:
+        """The column as a schema file writes it."""
+        said: dict[str, Any] = {"name": self.name, "path": self.path, "type": str(self.type)}
+        said |= {"cde": True} if self.cde else {}
+        said |= {"pii": self.pii} if self.pii else {}
+        said |= {"format": self.format.value} if self.format != DateFormat.ISO else {}
+        return {**said, "description": self.reason}
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """Columns and keys, and what a person should look at."""
+
+    columns: tuple[InferredColumn, ...]
+    keys: Mapping[str, str]
+    notes: tuple[str, ...]
+
+
+def propose(seen: Sequence[Seen], events: int, keyed: int) -> Proposal:
+    """A schema for events of which `keyed` have a usable key at the default path or in their envelope."""
+    values, clashing = _apart([one for one in seen if one.events])
+    system = {f"the system's {name}": name for name in CURATED_SYSTEM_COLUMNS}
+    names = register(system, [one.path for one in values])
+    keys, notes = _keys(values, events, keyed)
+    columns = [_column(one, names[one.path], events) for one in values if one.path != DEFAULT_KEY_PATH]
+    sealed = {column.path for column in columns if column.pii}
+    if keys.get("idempotency_key") in sealed:
+        keys["pii"] = "hmac"
+    return Proposal(tuple(columns), keys, (*notes, *clashing))
+
+
+def _apart(seen: Sequence[Seen]) -> tuple[list[Seen], list[str]]:
+    """Of paths that would share a column's name, the one most events have; a schema takes no other."""
+    by_name: dict[str, list[Seen]] = {}
+    for one in seen:
+        by_name.setdefault(plain_name(one.path), []).append(one)
+    kept = {name: max(group, key=lambda one: one.events).path for name, group in by_name.items()}
+    left = [one for one in seen if kept[plain_name(one.path)] != one.path]
+    notes = [f"left out: {one.path}, for {kept[plain_name(one.path)]} has the same name" for one in left]
+    return [one for one in seen if one not in left], notes
+
+
+def _column(seen: Seen, name: str, events: int) -> InferredColumn:
+    guess, pii = guess_type(seen), guess_pii(seen)
+    form = guess.format
+    reasons = [
+        guess.reason,
+        "in all events" if seen.events == events else f"in {_percent(seen.events, events)} of events",
+    ]
+    if pii:
+        reasons.append(f"PII by its {pii[1]}")
+        if guess.type.name != TypeName.STRING:
+            reasons.append("STRING, for only a text can be hidden")
+            guess, form = Guess(ColumnType(TypeName.STRING), guess.reason), DateFormat.ISO
+    is_critical = events >= ENOUGH and seen.events == events and not seen.blank and ARRAY not in seen.kinds
+    if is_critical:
+        reasons.append("never missing")
+    return InferredColumn(
+        name, seen.path, guess.type, form, is_critical, pii[0] if pii else None, seen.events, "; ".join(reasons)
+    )
+
+
+def guess_type(seen: Seen) -> Guess:
+    """The narrowest type that takes every value; what was sent as a text stays one unless it is a moment or a truth."""
+    if seen.kinds == {BOOLEAN}:
+        return _guess(seen, TypeName.BOOLEAN)
+    if seen.kinds == {NUMBER}:
+        return _moment_in_numbers(seen) or _number(seen)
+    if seen.kinds == {STRING}:
+        return _moment_in_texts(seen) or _text(seen)
+    if seen.kinds == {ARRAY}:
+        return Guess(ColumnType(TypeName.STRING), "arrays, as their JSON text")
+    return Guess(ColumnType(TypeName.STRING), f"STRING, for it is {' and '.join(sorted(seen.kinds))}")
+
+
+def _guess(seen: Seen, name: TypeName, form: DateFormat = DateFormat.ISO, more: str = "") -> Guess:
+    written = f" as {form.value}" if form != DateFormat.ISO else ""
+    return Guess(ColumnType(name), f"{name.value}{written} in all of {seen.events:,} values{more}", form)
+
+
+def _number(seen: Seen) -> Guess:
+    if seen.all_hold("int") and seen.digits <= _FEW_DIGITS:
+        return _guess(seen, TypeName.INT)
+    if seen.all_hold("bigint"):
+        return _guess(seen, TypeName.BIGINT)
+    for scale in (0, *SCALES):
+        if seen.all_hold(f"decimal_{scale}"):
+            kind = ColumnType(TypeName.DECIMAL, min(38, max(18, seen.digits + _ROOM + scale)), scale)
+            return Guess(kind, f"{kind} in all of {seen.events:,} values")
+    if seen.all_hold("double"):
+        return _guess(seen, TypeName.DOUBLE)
+    return Guess(ColumnType(TypeName.STRING), f"STRING, for no number type takes all of {seen.events:,} values")
+
+
+def _moment_in_numbers(seen: Seen) -> Guess | None:
+    """Epochs and compact dates look like any number: only where the name says a time."""
+    if not _words(seen.path) & _TIMES or seen.least is None or seen.greatest is None or not seen.all_hold("bigint"):
+        return None
+    for form, (least, greatest) in _EPOCHS.items():
+        if least <= seen.least and seen.greatest <= greatest:
+            return _guess(seen, TypeName.TIMESTAMP, form)
+    if seen.all_hold(DATE_CANDIDATES[DateFormat.COMPACT]):
+        return _guess(seen, TypeName.DATE, DateFormat.COMPACT)
+    return None
+
+
+_TIMES = {"at", "date", "day", "time", "timestamp", "ts", "epoch", "created", "updated", "modified", "on"}
+# Seconds and milliseconds of the years 2001 to 2100.
+_EPOCHS = {
+    DateFormat.EPOCH_SECONDS: (1_000_000_000, 4_133_980_799),
+    DateFormat.EPOCH_MILLIS: (1_000_000_000_000, 4_133_980_799_999),
+}
+
+
+def _moment_in_texts(seen: Seen) -> Guess | None:
+    if seen.all_hold("timestamp"):
+        return _guess(seen, TypeName.TIMESTAMP)
+    held = [form for form in _DATES if seen.all_hold(DATE_CANDIDATES[form])]
+    if DateFormat.COMPACT in held and not _words(seen.path) & _TIMES:
+        held.remove(DateFormat.COMPACT)
+    if not held:
+        return None
+    unsure = f", and as {held[1].value} too: say which" if len(held) > 1 else ""
+    return _guess(seen, TypeName.DATE, held[0], unsure)
+
+
+def _text(seen: Seen) -> Guess:
+    if seen.all_hold("boolean"):
+        return _guess(seen, TypeName.BOOLEAN)
+    plain = Guess(ColumnType(TypeName.STRING), f"STRING of up to {seen.longest:,} characters")
+    if seen.leading_zeros:
+        return Guess(plain.type, f"{plain.reason}, some with leading zeros")
+    if seen.all_hold("double"):
+        return Guess(plain.type, f"{plain.reason}, numbers that were sent as texts")
+    return plain
+
+
+def guess_pii(seen: Seen) -> tuple[str, str] | None:
+    """How a personal value should be hidden, and whether its name or its shape says that it is one."""
+    if seen.kinds == {BOOLEAN}:
+        return None
+    words, around = _words(segments_of(seen.path)[-1]), _words(seen.path)
+    for names, how in _PERSONAL:
+        if words & names and not words & _IMPERSONAL:
+            return how, "name"
+    is_name = "name" in words and (words & _NAME_PARTS or around & _PERSONS)
+    if is_name or words & {"surname", "firstname", "lastname", "fullname", "username"}:
+        return "hmac", "name"
+    shape = next((shape for shape in SHAPES if seen.all_hold(f"is_{shape}")), None)
+    return ("hmac" if shape == "email" else "mask", f"shape ({shape})") if shape else None
+
+
+_PERSONAL = (
+    ({"email", "mail"}, "hmac"),
+    ({"phone", "mobile", "telephone", "fax", "iban", "pan", "msisdn"}, "mask"),
+    ({"address", "street", "birth", "birthday", "birthdate", "dob", "ssn", "passport"}, "hmac"),
+)
+_IMPERSONAL = {"id", "count", "type", "status", "verified", "flag", "country", "ip", "at"}
+_NAME_PARTS = {"first", "last", "full", "family", "given", "middle", "maiden", "sur", "user", "holder"}
+_PERSONS = {
+    *("customer", "user", "person", "contact", "client", "patient", "employee", "buyer", "recipient", "sender"),
+    *("member", "owner", "holder", "guest", "passenger", "driver", "author"),
+}
+
+
+def _keys(seen: Sequence[Seen], events: int, keyed: int) -> tuple[dict[str, str], list[str]]:
+    keys, notes = {}, []
+    if keyed < events * _MOST:
+        key = _likely_key(seen, events)
+        if key:
+            keys["idempotency_key"] = key.path
+            notes.append(f"key: {key.path}, about {_percent(key.distinct, events)} distinct; look at it first")
+        else:
+            missing = _percent(events - keyed, events)
+            notes.append(f"key: {missing} of events have none, and no path looks like one; name keys.idempotency_key")
+    version = _likely_version(seen, events)
+    if version:
+        keys["version"] = version.path
+    period = _likely_period(seen, events)
+    if period and period.path not in DEFAULT_PERIOD_PATHS:
+        keys["period"] = period.path
+    return keys, notes
+
+
+def _likely_key(seen: Sequence[Seen], events: int) -> Seen | None:
+    """Nearly unique, nearly always there, and named like one; the least nested first."""
+    named = [
+        one
+        for one in seen
+        if _words(segments_of(one.path)[-1]) & {"id", "key", "uuid", "guid", "number"}
+        and one.kinds <= {STRING, NUMBER}
+        and one.events >= events * _MOST
+        and one.distinct >= one.events * _NEARLY_UNIQUE
+    ]
+    return min(named, key=lambda one: (len(segments_of(one.path)), -one.distinct, one.path), default=None)
+
+
+def _likely_version(seen: Sequence[Seen], events: int) -> Seen | None:
+    names = ("updated", "modified", "changed", "version")
+    timely = [
+        one for one in seen if one.kinds == {STRING} and one.all_hold("timestamp") and one.events >= events * _MOST
+    ]
+    for name in names:
+        found = [one for one in timely if name in _words(segments_of(one.path)[-1])]
+        if found:
+            return min(found, key=lambda one: (len(segments_of(one.path)), one.path))
+    return None
+
+
+def _likely_period(seen: Sequence[Seen], events: int) -> Seen | None:
+    valid = [one for one in seen if one.all_hold("period") and one.events >= events * _MOST]
+    named = [one for one in valid if _words(one.path) & {"period", "month"}]
+    return min(named, key=lambda one: (one.path not in DEFAULT_PERIOD_PATHS, len(one.path), one.path), default=None)
+
+
+def _words(name: str) -> set[str]:
+    """The words of a name in any of the usual spellings."""
+    return {word.lower() for word in _WORD.findall(name)}
+
+
+def _percent(part: int, whole: int) -> str:
+    share = 100 * part / whole if whole else 0
+    return f"{min(share, 99.9 if part < whole else 100):.1f} %"

@@ -1,0 +1,184 @@
+"""A proposal from what was seen: types, keys, critical values and PII."""
+
+import json
+from typing import Any
+
+import pytest
+
+from leanops.domain.inference import DATE_CANDIDATES, Seen, guess_pii, guess_type, propose
+from leanops.domain.schema import DateFormat, schema_from_json
+
+EVENTS = 100
+WHOLE = ("int", "bigint", *(f"decimal_{scale}" for scale in (0, 2, 4, 6, 10, 18)), "double")
+
+
+def seen(path: str = "$.a", kind: str = "string", *holds: str, **rest: Any) -> Seen:
+    """A path that every event has, all of whose values these candidates take."""
+    return Seen(
+        path,
+        frozenset(kind.split("|")),
+        **{"events": EVENTS, "distinct": 5, "holds": dict.fromkeys(holds, EVENTS), **rest},
+    )
+
+
+@pytest.mark.parametrize(
+    ("one", "type_name"),
+    [
+        (seen("$.a", "number", *WHOLE, digits=3), "INT"),
+        (seen("$.a", "number", *WHOLE, digits=9), "BIGINT"),
+        (seen("$.a", "number", *WHOLE[1:], digits=12), "BIGINT"),
+        (seen("$.a", "number", *WHOLE[2:], digits=25), "DECIMAL(29,0)"),
+        (seen("$.a", "number", *WHOLE[3:], digits=5), "DECIMAL(18,2)"),
+        (seen("$.a", "number", *WHOLE[3:], digits=15), "DECIMAL(21,2)"),
+        (seen("$.a", "number", *WHOLE[3:], digits=36), "DECIMAL(38,2)"),
+        (seen("$.a", "number", "double"), "DOUBLE"),
+        (seen("$.a", "number"), "STRING"),
+        (seen("$.a", "boolean", "boolean"), "BOOLEAN"),
+        (seen("$.a", "string", "boolean"), "BOOLEAN"),
+        (seen("$.a", "string", *WHOLE, digits=3), "STRING"),
+        (seen("$.a", "string", *WHOLE, leading_zeros=4), "STRING"),
+        (seen("$.a", "number|string", *WHOLE), "STRING"),
+        (seen("$.a", "array"), "STRING"),
+        (seen("$.a", "string", "timestamp"), "TIMESTAMP"),
+        (seen("$.a", "string", DATE_CANDIDATES[DateFormat.ISO]), "DATE"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_the_narrowest_type_that_takes_every_value(one: Seen, type_name: str) -> None:
+    assert str(guess_type(one).type) == type_name
+
+
+def test_one_value_too_many_and_the_type_is_another() -> None:
+    almost = {"timestamp": EVENTS - 1, DATE_CANDIDATES[DateFormat.ISO]: 1}
+    assert str(guess_type(seen(holds=almost)).type) == "STRING"
+
+
+@pytest.mark.parametrize(
+    ("path", "least", "form"),
+    [
+        ("$.created_at", 1_706_695_200, DateFormat.EPOCH_SECONDS),
+        ("$.createdAt", 1_706_695_200_000, DateFormat.EPOCH_MILLIS),
+    ],
+)
+def test_an_epoch_is_a_timestamp_where_the_name_says_a_time(path: str, least: int, form: DateFormat) -> None:
+    found = guess_type(seen(path, "number", *WHOLE, least=least, greatest=least + 9, digits=13))
+    assert (str(found.type), found.format) == ("TIMESTAMP", form)
+    assert str(guess_type(seen("$.amount", "number", *WHOLE, least=least, greatest=least, digits=13)).type) == "BIGINT"
+
+
+def test_eight_digits_are_a_date_where_the_name_says_a_date() -> None:
+    compact = DATE_CANDIDATES[DateFormat.COMPACT]
+    assert guess_type(seen("$.due_date", "string", compact, *WHOLE)).format == DateFormat.COMPACT
+    assert str(guess_type(seen("$.account", "string", compact, *WHOLE)).type) == "STRING"
+
+
+def test_a_date_that_can_be_read_two_ways_says_so() -> None:
+    both = [DATE_CANDIDATES[form] for form in (DateFormat.DAY_MONTH_YEAR, DateFormat.MONTH_DAY_YEAR)]
+    found = guess_type(seen("$.due", "string", *both))
+    assert found.format == DateFormat.DAY_MONTH_YEAR
+    assert "MM/dd/yyyy too" in found.reason
+
+
+@pytest.mark.parametrize(
+    ("path", "pii"),
+    [
+        ("$.customer.email", "hmac"),
+        ("$.contactEMail", "hmac"),
+        ("$.phone_number", "mask"),
+        ("$.account.iban", "mask"),
+        ("$.customer.name", "hmac"),
+        ("$.firstName", "hmac"),
+        ("$.birthDate", "hmac"),
+        ("$.shipping.address", "hmac"),
+        ("$.product.name", None),
+        ("$.event_name", None),
+        ("$.email_count", None),
+        ("$.ip_address", None),
+        ("$.emailVerified", None),
+        ("$.order.id", None),
+    ],
+)
+def test_names_tell_personal_data(path: str, pii: str | None) -> None:
+    found = guess_pii(seen(path))
+    assert (found[0] if found else None) == pii
+
+
+@pytest.mark.parametrize(("shape", "pii"), [("email", "hmac"), ("phone", "mask"), ("iban", "mask"), ("card", "mask")])
+def test_shapes_tell_personal_data(shape: str, pii: str) -> None:
+    assert guess_pii(seen("$.x", "string", f"is_{shape}")) == (pii, f"shape ({shape})")
+    assert guess_pii(seen("$.x", holds={f"is_{shape}": EVENTS - 1})) is None
+
+
+def test_what_is_hidden_is_a_text() -> None:
+    (column,) = propose([seen("$.birth_date", "string", DATE_CANDIDATES[DateFormat.ISO])], EVENTS, EVENTS).columns
+    assert (str(column.type), column.pii) == ("STRING", "hmac")
+
+
+def test_what_is_never_missing_is_critical() -> None:
+    always, seldom = seen("$.a"), seen("$.b", events=EVENTS - 1)
+    blank, array = seen("$.c", blank=1), seen("$.d", "array")
+    columns = propose([always, seldom, blank, array], EVENTS, EVENTS).columns
+    assert [column.name for column in columns if column.cde] == ["a"]
+
+
+def test_a_few_events_say_nothing_about_what_is_critical() -> None:
+    assert not propose([seen("$.a", events=3)], 3, 3).columns[0].cde
+
+
+def test_events_with_a_key_need_no_other() -> None:
+    assert propose([seen("$.id", distinct=EVENTS)], EVENTS, EVENTS).keys == {}
+
+
+def test_the_likely_key_is_nearly_unique_and_named_like_one() -> None:
+    paths = [seen("$.order.id", distinct=95), seen("$.shopId", distinct=3), seen("$.note", distinct=EVENTS)]
+    found = propose(paths, EVENTS, 0)
+    assert found.keys == {"idempotency_key": "$.order.id"}
+    assert "look at it first" in found.notes[0]
+
+
+def test_a_topic_without_a_likely_key_says_so() -> None:
+    found = propose([seen("$.note")], EVENTS, 0)
+    assert found.keys == {}
+    assert "keys.idempotency_key" in found.notes[0]
+
+
+def test_a_personal_key_is_sealed() -> None:
+    found = propose([seen("$.id", "string", "is_email", distinct=EVENTS)], EVENTS, 0)
+    assert found.keys == {"idempotency_key": "$.id", "pii": "hmac"}
+
+
+def test_version_and_period_are_found_by_name_and_content() -> None:
+    paths = [
+        seen("$.createdAt", "string", "timestamp"),
+        seen("$.order.updatedAt", "string", "timestamp"),
+        seen("$.updatedBy"),
+        seen("$.billing.month", "string", "period"),
+    ]
+    assert propose(paths, EVENTS, EVENTS).keys == {"version": "$.order.updatedAt", "period": "$.billing.month"}
+
+
+def test_a_period_at_a_default_path_is_not_spelled_out() -> None:
+    assert propose([seen("$.periodReference", "string", "period")], EVENTS, EVENTS).keys == {}
+
+
+def test_the_proposal_is_a_schema_whatever_the_paths_are() -> None:
+    odd = [
+        "$.message_id",
+        "$._schema_version",
+        "$._file",
+        '$["a.b"]',
+        '$["1st"]',
+        '$[""]',
+        "$.record_key",
+    ]
+    found = propose([seen(path) for path in odd], EVENTS, EVENTS)
+    columns = [column.as_json() for column in found.columns]
+    text = json.dumps({"table_name": "t", "envelope_columns": [], "payload_columns": columns})
+    assert [column.path for column in schema_from_json(text, "draft").payload_columns] == odd
+    assert "in all events" in columns[0]["description"]
+
+
+def test_of_paths_that_share_a_name_the_commoner_is_kept() -> None:
+    found = propose([seen("$.a_b", events=3), seen("$.a.b")], EVENTS, EVENTS)
+    assert [column.path for column in found.columns] == ["$.a.b"]
+    assert found.notes == ("left out: $.a_b, for $.a.b has the same name",)
