@@ -12,8 +12,9 @@ from leanops.domain.batches import CURATED, STANDARDIZED, Batch
 from leanops.domain.errors import UnbalancedBatchError
 from leanops.domain.snapshots import has_batch
 from leanops.domain.tables import CURATED as CURATED_TABLE
+from leanops.domain.tables import OPS
 from leanops.domain.tables import STANDARDIZED as STANDARDIZED_TABLE
-from leanops.ports.state import ATTEMPTS, CHECKPOINTS
+from leanops.ports.state import ATTEMPTS, CHECKPOINTS, DRIFT_STATE
 from leanops.usecases.batches import begin, open_batch
 from leanops.usecases.drift import note_kinds
 from leanops.usecases.leases import Lease
@@ -184,3 +185,37 @@ def test_a_kill_at_any_step_leaves_nothing_lost_and_nothing_doubled(platform: Pl
     assert history(platform) == [("b1",)]
     assert drift(platform) == [("orders", "a", "ADDED")]
     assert open_batch(platform, "orders", STANDARDIZED) is None
+
+
+def test_columns_older_than_the_memory_are_logged_once(platform: Platform) -> None:
+    """A home from before there was a drift_log: its table has columns that no batch has noted."""
+    platform.catalog.create(STANDARD, STANDARDIZED_TABLE)
+    platform.catalog.alter(STANDARD, {"old": ("string", "$.old"), "older": ("string", "$.older")})
+    for number in (1, 2):
+        done = commit(platform, batch(f"b{number}", source_to=number, batch_seq=number))
+        record(platform, "cycle-1", {"orders": {STANDARDIZED: done}})
+    assert drift(platform) == [
+        ("orders", "a", "ADDED"),
+        ("orders", "old", "ADDED"),
+        ("orders", "older", "ADDED"),
+    ]
+
+
+def test_a_memory_that_was_lost_doubles_nothing_in_drift_log(platform: Platform) -> None:
+    record(platform, "cycle-1", {"orders": {STANDARDIZED: commit(platform, batch("b1"))}})
+    stored = platform.state.get(DRIFT_STATE, ("orders",))
+    assert stored is not None
+    platform.state.delete(DRIFT_STATE, ("orders",), expected=stored.revision)
+    platform.catalog.alter(STANDARD, {"new": ("string", "$.new")})
+    for number in (2, 3):
+        done = commit(platform, batch(f"b{number}", source_to=number, batch_seq=number))
+        record(platform, "cycle-1", {"orders": {STANDARDIZED: done}})
+    assert drift(platform) == [("orders", "a", "ADDED"), ("orders", "new", "ADDED")]
+
+
+def test_a_column_of_curated_is_not_taken_for_one_of_standardized(platform: Platform) -> None:
+    platform.catalog.create("ops_db.drift_log", OPS["drift_log"])
+    row = {"detected_ts": NOW, "topic_name": "orders", "column_name": "a", "action": "ADDED"}
+    platform.catalog.append("ops_db.drift_log", [{**row, "source_layer": "curated", "details": "{}"}])
+    record(platform, "cycle-1", {"orders": {STANDARDIZED: commit(platform, batch("b1"))}})
+    assert drift(platform) == [("orders", "a", "ADDED")] * 2

@@ -68,6 +68,11 @@ def drift_rows(platform: Platform, topic: str, columns: Mapping[str, str], detec
     return [_row(topic, drift, columns, memory.batch_id, detected) for drift in (*added, *changed)]
 
 
+def has_logged(platform: Platform, topic: str) -> bool:
+    """Whether the memory tells which columns drift_log has."""
+    return bool(Memory.load(platform, topic).logged)
+
+
 def mark_logged(platform: Platform, topic: str, paths: Sequence[str]) -> None:
     """Note that drift_log has these columns and the newest batch's changes."""
     memory = Memory.load(platform, topic)

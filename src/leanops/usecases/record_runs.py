@@ -6,12 +6,13 @@ from datetime import UTC, datetime
 from typing import Any
 
 from leanops.domain.batches import CURATED, STANDARDIZED, Batch
+from leanops.domain.evolution import ADDED
 from leanops.domain.schema import Schema
 from leanops.domain.snapshots import Snapshot, has_batch, watermark_from
 from leanops.domain.tables import OPS
 from leanops.usecases.batches import close, open_batch, set_checkpoint
 from leanops.usecases.commit import check_added
-from leanops.usecases.drift import drift_rows, mark_logged
+from leanops.usecases.drift import drift_rows, has_logged, mark_logged
 from leanops.usecases.leases import Lease
 from leanops.usecases.platform import Platform
 
@@ -73,7 +74,8 @@ def _record_drift(platform: Platform, topics: list[str], is_repeated: bool) -> N
         return
     log = platform.rules.databases.ops_table("drift_log")
     platform.catalog.create(log, OPS["drift_log"])
-    logged = _logged_drift(platform, log, topics) if is_repeated else set()
+    unsure = [topic for topic in columns if is_repeated or not has_logged(platform, topic)]
+    logged = _logged_drift(platform, log, unsure) if unsure else set()
     platform.step("before drift")
     platform.catalog.append(log, [row for row in found if _identity(row) not in logged])
     platform.step("after drift")
@@ -82,16 +84,16 @@ def _record_drift(platform: Platform, topics: list[str], is_repeated: bool) -> N
 
 
 def _logged_drift(platform: Platform, log: str, topics: list[str]) -> set[tuple[str, ...]]:
-    """What a process that was killed after its append has left; its note that it was logged is missing."""
-    return {
-        _identity(row)
-        for topic in topics
-        for row in platform.catalog.select(log, _DRIFT_IDENTITY, f"topic_name = '{topic}'")
-    }
+    """What drift_log has, where the note of it is missing: after a kill between both, or when the memory was lost."""
+    names = ", ".join(f"'{topic}'" for topic in topics)
+    where = f"source_layer = '{STANDARDIZED}' and topic_name in ({names})"
+    return {_identity(row) for row in platform.catalog.select(log, _DRIFT_IDENTITY, where)}
 
 
 def _identity(row: Mapping[str, Any]) -> tuple[str, ...]:
-    return tuple(row[name] for name in _DRIFT_IDENTITY)
+    """A column is added once, whatever the batch; everything else may come again with another one."""
+    said = {name: row[name] for name in _DRIFT_IDENTITY}
+    return tuple((said | {"details": ""} if row["action"] == ADDED else said).values())
 
 
 def complete_begun(platform: Platform, cycle_id: str, topic: str, schema: Schema | None, lease: Lease) -> None:

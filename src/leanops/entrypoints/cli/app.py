@@ -15,6 +15,7 @@ from leanops.entrypoints.cli import (
     demo,
     dlq,
     doctor,
+    drift,
     errors,
     homes,
     publish,
@@ -45,7 +46,7 @@ app.command("serve")(serve.serve)
 app.command("publish")(publish.publish)
 app.command("bridge")(bridge.bridge)
 schema.app.command("lint")(schema_lint.lint)
-app.add_typer(schema.app, name="schema", help="Schemas: deploy, show.")
+app.add_typer(schema.app, name="schema", help="Schemas: lint, deploy, show, diff, history, rollback.")
 app.command("cycle")(cycle.cycle)
 app.command("rebuild")(rebuild.rebuild)
 app.command("rollback")(rebuild.rollback)
@@ -54,6 +55,7 @@ app.command("sql")(sql.sql)
 app.add_typer(errors.app, name="errors", help="Quarantined rows: list, show.")
 app.add_typer(dlq.app, name="dlq", help="Dead letters: list, show, drain, replay, discard.")
 app.add_typer(breaker.app, name="breaker", help="Circuit breakers: show, open, close.")
+app.command("drift")(drift.drift)
 app.command("doctor")(doctor.doctor)
 
 

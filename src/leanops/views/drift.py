@@ -1,0 +1,38 @@
+"""Drift in words: what arrived, stayed away or changed its kind, and what schemas changed in Curated."""
+
+import json
+from datetime import datetime
+from typing import Any
+
+from leanops.domain.batches import CURATED
+from leanops.domain.evolution import ADDED, REMOVED
+from leanops.domain.tables import OPS
+from leanops.views.sources import Sources
+
+
+def list_drift(sources: Sources, *, topic: str | None, after: datetime) -> list[dict[str, Any]]:
+    """The rows of drift_log from a moment on, newest first."""
+    log = sources.databases.ops_table("drift_log")
+    where = f"detected_ts >= '{after.isoformat()}'" + (f" and topic_name = '{topic}'" if topic else "")
+    rows = sources.catalog.select(log, list(OPS["drift_log"].columns), where)
+    found = [{**row, "details": json.loads(row["details"] or "{}")} for row in rows]
+    return sorted(found, key=lambda row: (-row["detected_ts"].timestamp(), row["topic_name"], row["column_name"]))
+
+
+def sentence(row: dict[str, Any]) -> str:
+    """One row in words."""
+    name, was, now = row["column_name"], row["old_value"], row["new_value"]
+    if row["source_layer"] == CURATED:
+        version = f"schema version {row['details'].get('schema_version')}"
+        said = {ADDED: f"{version} adds {name} {now}", REMOVED: f"{version} no longer fills {name} {was}"}
+        return said.get(row["action"], f"{version} makes {name} {now}, it was {was}")
+    path = row["details"].get("path", name)
+    if row["action"] == ADDED:
+        return f"{name} is new: {path}{f', {_kinds(now)}' if now else ', no event had it yet'}"
+    if row["action"] == REMOVED:
+        return f"{name} stopped arriving: {path}, last seen as {_kinds(was)}"
+    return f"{name} changed: {path} arrives as {_kinds(now)}, it was {_kinds(was)}"
+
+
+def _kinds(text: str | None) -> str:
+    return " or ".join((text or "nothing").split("|"))
