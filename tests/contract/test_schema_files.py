@@ -2,6 +2,8 @@
 
 import secrets
 from collections.abc import Iterator
+from dataclasses import replace
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -12,7 +14,11 @@ from leanops.adapters.files.schemas import SchemaFiles
 from leanops.domain.errors import InvalidSchemaError, InvalidTopicError, UsageError
 from leanops.ports.files import Files
 from leanops.ports.schemas import Pending
-from tests.builders import column, schema, schema_text
+from leanops.usecases.audit import Actor
+from leanops.usecases.pending import take_pending
+from leanops.usecases.topics import add_topic
+from tests.builders import column, platform_in, schema, schema_text
+from tests.unit.test_pending import Killed, Stopping
 
 
 @pytest.fixture(params=["folder", "s3"])
@@ -156,3 +162,29 @@ def test_a_refused_file_lies_beside_its_report_until_it_is_cleared(
     assert schemas.failed("orders") == "why\n"
     schemas.clear_failed("orders")
     assert (list(files.names("")), schemas.failed("orders")) == ([], None)
+
+
+@pytest.mark.parametrize("text", [schema_text(), "{"], ids=["good", "bad"])
+def test_a_file_is_taken_to_the_same_end_wherever_its_store_was_left(tmp_path: Path, files: Files, text: str) -> None:
+    pending, who, ends = Pending("orders", "new.json"), Actor("someone", "files"), []
+    for write in count(1):
+        with platform_in(tmp_path / str(write), lease_s=1) as made:
+            add_topic(made, "orders")
+            files.put("orders/pending/new.json", text.encode())
+            store = Stopping(files, [(write + 1) // 2], after=write % 2 == 0)
+            try:
+                take_pending(replace(made, schemas=SchemaFiles(store)), pending, actor=who)
+                is_killed = False
+            except Killed:
+                is_killed = True
+                made.clock.advance(2)
+                take_pending(replace(made, schemas=SchemaFiles(files)), pending, actor=who)
+        ends.append(list(files.names("")))
+        for name in ends[-1]:
+            files.delete(name)
+        if not is_killed:
+            break
+    good = ["orders/active/schema.json", "orders/archive/schema.v1.json"]
+    bad = ["orders/failed/error.json", "orders/failed/new.json"]
+    assert len(ends) > 6
+    assert ends == [bad if text == "{" else good] * len(ends)
