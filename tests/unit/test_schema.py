@@ -155,7 +155,6 @@ def test_a_number_keeps_its_digits_and_what_is_no_number_is_refused() -> None:
         ('{"table_name": "a"\n\n', "not_json", "at line 3"),
         ("\ufeff{}", "not_json", "byte order mark"),
         ("[" * 100_000, "too_deep", "64 levels"),
-        ('{"a":' * 65 + "1" + "}" * 65, "too_deep", "64 levels"),
         ("[]", "not_object", "an array"),
         ("null", "not_object", "null"),
         ("1e999", "not_object", "a number"),

@@ -8,7 +8,7 @@ from leanops.domain.column_rules import Draft, column_problems
 from leanops.domain.column_types import DateFormat, iceberg_type
 from leanops.domain.columns import plain_name
 from leanops.domain.json_text import step
-from leanops.domain.members import path_from_text, text_from_scalar, type_from_text
+from leanops.domain.members import DEFAULT_KEY_PATH, path_from_text, text_from_scalar, type_from_text
 from leanops.domain.paths import segments_of
 from leanops.domain.problems import Code, Problem, quoted
 from leanops.domain.structure import did_you_mean
@@ -19,7 +19,9 @@ _KEYS = {"idempotency_key": "key", "version": "version", "period": "period"}
 
 def contradictions_in(value: Any, broken: set[str]) -> Iterator[Problem]:
     """All that does not go together, judged by the members whose pointers are not among the broken."""
-    file = _sound(value, broken) or {}
+    if not isinstance(value, dict):
+        return
+    file = {name: _sound(member, broken, step("", name)) for name, member in value.items()}
     columns = file.get("payload_columns") or []
     drafts = [_draft(at, column or {}, value["payload_columns"][at]) for at, column in enumerate(columns)]
     if file.get("table_name") in RESERVED_TABLES:
@@ -33,11 +35,14 @@ def contradictions_in(value: Any, broken: set[str]) -> Iterator[Problem]:
     keys = file.get("keys") or {}
     paths = {name: path_from_text(keys[name]) for name in _KEYS if keys.get(name) is not None}
     yield from _keys(paths)
-    yield from _in_clear(paths, keys.get("pii") is not None, drafts)
     yield from _collisions(paths, drafts)
+    # A key path that is there and broken is not the default one.
+    if isinstance(value.get("keys", {}), dict) and "idempotency_key" not in value.get("keys", {}):
+        paths["idempotency_key"] = DEFAULT_KEY_PATH
+    yield from _in_clear(paths, keys, drafts)
 
 
-def _sound(value: Any, broken: set[str], pointer: str = "") -> Any:
+def _sound(value: Any, broken: set[str], pointer: str) -> Any:
     """The value without its broken members, which become None as if they were left out."""
     if pointer in broken:
         return None
@@ -133,16 +138,17 @@ def _keys(paths: Mapping[str, str]) -> Iterator[Problem]:
             yield Problem(Code.KEY_CONFLICT, f"/keys/{name}", message, hint)
 
 
-def _in_clear(paths: Mapping[str, str], is_sealed: bool, drafts: Sequence[Draft]) -> Iterator[Problem]:
+def _in_clear(paths: Mapping[str, str], keys: Mapping[str, Any], drafts: Sequence[Draft]) -> Iterator[Problem]:
     """Values that are PII in one column and stand in clear elsewhere."""
     sealed = [draft for draft in drafts if draft.pii is not None]
     for name, path in paths.items():
         holder = next((draft for draft in sealed if draft.reads(path)), None)
-        if holder is None or (name == "idempotency_key" and is_sealed):
+        if holder is None or (name == "idempotency_key" and keys.get("pii") is not None):
             continue
+        pointer = f"/keys/{name}" if name in keys else f"{holder.pointer}/pii"
         message = f"the path of the {_KEYS[name]} is PII in {holder.pointer} and would stand in clear"
         hint = 'set keys.pii to "hmac"' if name == "idempotency_key" else "name another path"
-        yield Problem(Code.PII_KEY_IN_CLEAR, f"/keys/{name}", message, f"{hint}, or take the column's pii away")
+        yield Problem(Code.PII_KEY_IN_CLEAR, pointer, message, f"{hint}, or take the column's pii away")
     for draft in drafts:
         holder = next((one for one in sealed if draft.pii is None and draft.reads_like(one)), None)
         if holder is not None:

@@ -76,8 +76,9 @@ def read_document(text: str) -> Document:
     except RecursionError:
         return _too_deep()
     places = list(places_in(text))
-    if any(place.pointer.count("/") > DEEPEST for place in places):
-        return _too_deep()
+    deep = next((place.pointer for place in places if place.pointer.count("/") > DEEPEST), None)
+    if deep is not None:
+        return _too_deep("/".join(deep.split("/")[:2]))
     order = {place.pointer: at for at, place in enumerate(places)}
     return Document(_encodable(value), order, (*_repeated(places), *_odd_values(value)))
 
@@ -130,12 +131,13 @@ def places_in(text: str) -> Iterator[Place]:
                     count.append(0)
 
 
-def _unreadable(code: Code, message: str, hint: str) -> Document:
-    return Document(None, problems=(Problem(code, "", message, hint),))
+def _unreadable(code: Code, message: str, hint: str, pointer: str = "") -> Document:
+    return Document(None, problems=(Problem(code, pointer, message, hint),))
 
 
-def _too_deep() -> Document:
-    return _unreadable(Code.TOO_DEEP, f"nested deeper than {DEEPEST} levels", "a schema file needs five at most")
+def _too_deep(pointer: str = "") -> Document:
+    message = f"nested deeper than {DEEPEST} levels"
+    return _unreadable(Code.TOO_DEEP, message, "a schema file needs five at most", pointer)
 
 
 def _repeated(places: list[Place]) -> Iterator[Problem]:

@@ -12,6 +12,8 @@ from leanops.domain.json_text import Number
 from leanops.domain.paths import canonical
 from leanops.domain.problems import Code, quoted
 
+DEFAULT_KEY_PATH = "$._metadata.idempotencyKeyResource"
+DEFAULT_PERIOD_PATHS = ("$.periodReference", "$.period_reference")
 _DECIMAL = re.compile(r"DECIMAL\(([0-9]{1,2}), *([0-9]{1,2})\)")
 _A_DECIMAL = "write it like DECIMAL(18,2): precision 1 to 38, and scale at most the precision"
 _KINDS = {bool: "true or false", str: "a text", list: "an array", dict: "an object", type(None): "null"}

@@ -13,12 +13,12 @@ from leanops.domain.column_types import iceberg_type as iceberg_type
 from leanops.domain.contradictions import contradictions_in
 from leanops.domain.errors import InvalidSchemaError
 from leanops.domain.json_text import is_beneath, parent, read_document
+from leanops.domain.members import DEFAULT_KEY_PATH as DEFAULT_KEY_PATH
+from leanops.domain.members import DEFAULT_PERIOD_PATHS as DEFAULT_PERIOD_PATHS
 from leanops.domain.members import path_from_text, share, text_from_scalar, type_from_text, whole
 from leanops.domain.problems import Problem
 from leanops.domain.structure import read_model
 
-DEFAULT_KEY_PATH = "$._metadata.idempotencyKeyResource"
-DEFAULT_PERIOD_PATHS = ("$.periodReference", "$.period_reference")
 _NAME = re.compile(r"[a-z_][a-z0-9_]{0,127}")
 _PATH_PATTERN = r'^\$(\.[A-Za-z_][A-Za-z0-9_]*|\["([^"\\]|\\.)*"\])+$'
 _SIMPLE_TYPES = [name.value for name in TypeName if name != TypeName.DECIMAL]
