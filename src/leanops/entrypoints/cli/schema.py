@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from leanops.domain.errors import InvalidSchemaError, UsageError
+from leanops.entrypoints.cli import schema_infer, schema_plan
 from leanops.entrypoints.cli.homes import actor, opened
 from leanops.entrypoints.cli.options import Json, Topic, Yes
 from leanops.entrypoints.cli.output import note, print_json, print_json_array, print_table, say
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from leanops.usecases.platform import Platform
 
 app = typer.Typer(no_args_is_help=True)
+app.command("infer")(schema_infer.infer)
+app.command("plan")(schema_plan.plan)
 SchemaFile = Annotated[Path, typer.Argument(metavar="FILE", help="The schema file.")]
 OtherFile = Annotated[Path | None, typer.Argument(metavar="FILE", help="A file to compare with the active schema.")]
 From = Annotated[int | None, typer.Option("--from", min=1, help="A version; the one before the other if left out.")]
