@@ -1,0 +1,187 @@
+"""Deploy, rebuild and rollback abandoned at every one of their steps: after the restart finished or undone, never half."""
+
+import json
+import os
+import random
+from collections.abc import Callable
+from copy import deepcopy
+from typing import Any
+
+import pytest
+
+from leanops.domain.errors import LeanOpsError
+from leanops.domain.operations import Accept, Scope
+from leanops.domain.snapshots import valid_watermark
+from leanops.ports.state import BATCHES, OPERATIONS
+from leanops.usecases.deploy_schema import Consent, deploy_schema
+from leanops.usecases.platform import Platform
+from leanops.usecases.rebuild import rebuild_topic
+from leanops.usecases.rollback import plan_rollback, roll_back_topic
+from leanops.usecases.topics import find_topic, resume_topic
+from tests.crash.batches import SCHEMA, orders
+from tests.crash.test_abandonment import stop_at
+from tests.oracle.model import Model
+from tests.oracle.rows import RawRow
+from tests.verify import assert_tables
+from tests.world import PII_KEY, Abandoned, World
+
+EVERY = 1 if os.environ.get("CI") else 6
+"""Away from CI only every sixth step is tried."""
+BY_ORDER = {**SCHEMA, "keys": {**SCHEMA["keys"], "idempotency_key": "$.order.id"}}
+
+
+def with_least(least: int) -> dict[str, Any]:
+    """The schema with another limit of the amount."""
+    columns = [
+        {**column, "rules": {"min": least}} if column["name"] == "amount" else column
+        for column in SCHEMA["payload_columns"]
+    ]
+    return {**SCHEMA, "payload_columns": columns}
+
+
+class Story:
+    """One topic and its model through many operations, each abandoned one step later than the one before."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        # Several portions, so that a rebuild can stop between two.
+        world.with_rules(rebuild_rows=20)
+        self.events = iter(orders(random.Random(5), 400))
+        self.rows: list[RawRow] = []
+        self.model = Model("orders", SCHEMA, pii_key=PII_KEY)
+        world.add("orders", json.dumps(SCHEMA))
+        for size in (12, 12):
+            self.arrive(size)
+            self.catch_up()
+
+    def arrive(self, size: int = 1) -> None:
+        """More events in RAW."""
+        batch = [next(self.events) for _ in range(size)]
+        self.world.publish("orders", batch)
+        self.rows += batch
+
+    def catch_up(self) -> None:
+        """Cycles until nothing is left, here and in the model."""
+        self.world.settle()
+        new = self.rows[self.model.totals["read"] :]
+        if new:
+            self.model.standardize(new)
+            self.model.curate()
+
+    def abandoned(self, number: int, work: Callable[[Platform], Any]) -> bool:
+        """Do the work up to its nth step; whether there was such a step. More events come before anybody goes on."""
+        try:
+            work(self.world.platform(step=stop_at(number)))
+        except Abandoned:
+            self.world.wait_for_leases()
+            return True
+        return False
+
+    def check(self) -> None:
+        """Nothing is left half, and every table is the model's."""
+        world, platform = self.world, self.world.platform()
+        assert [stored.row for table in (OPERATIONS, BATCHES) for stored in platform.state.rows(table)] == []
+        shadows = (
+            [name for _, name in world.embedded.catalog.list_tables(world.databases.shadow)]
+            if self._has_shadows()
+            else []
+        )
+        assert shadows == []
+        assert_tables(world, "orders", self.model)
+
+    def _has_shadows(self) -> bool:
+        return bool(self.world.embedded.catalog.namespace_exists(self.world.databases.shadow))
+
+    def version(self) -> int:
+        active = self.world.platform().schemas.active("orders")
+        assert active
+        return active.version
+
+
+@pytest.mark.parametrize(
+    ("schemas", "consent", "scope"),
+    [
+        pytest.param((BY_ORDER, SCHEMA), Consent(rebuild=True), Scope.BOTH, id="breaking"),
+        pytest.param((with_least(2), SCHEMA), Consent(recurate=True), Scope.CURATED, id="recurate"),
+        pytest.param((with_least(2), SCHEMA), Consent(recurate=False), Scope.NONE, id="plain"),
+    ],
+)
+def test_a_deploy_is_finished_or_undone(world: World, schemas: Any, consent: Consent, scope: Scope) -> None:
+    story, turn, step, went_on = Story(world), 0, 1, True
+    while went_on:
+        schema, read, before = schemas[turn % 2], len(story.rows), story.version()
+        went_on = story.abandoned(
+            step, lambda at, text=json.dumps(schema): deploy_schema(at, "orders", text, "f", "tester", consent)
+        )
+        if step % 5 == 1:
+            story.arrive()
+        world.settle()
+        if story.version() != before:
+            turn += 1
+            story.model.set_schema({**schema, "version": story.version()})
+            if scope == Scope.BOTH:
+                story.model.rebuild(story.rows[:read])
+            elif scope == Scope.CURATED:
+                story.model.recurate()
+        story.catch_up()
+        story.check()
+        step += EVERY
+    assert turn > 1
+
+
+def test_a_rebuild_is_finished_or_undone(world: World) -> None:
+    story, step, went_on = Story(world), 1, True
+    while went_on:
+        read = len(story.rows)
+        went_on = story.abandoned(step, lambda at: rebuild_topic(at, "orders", "tester", accept=Accept.ALL))
+        story.arrive()
+        world.settle()
+        story.model.rebuild(story.rows[:read])
+        story.catch_up()
+        story.check()
+        # A deploy with a rebuild goes through the same steps, every one of them.
+        step += 6 * EVERY
+
+
+def test_a_rollback_is_finished_or_undone_and_the_next_cycle_catches_up(world: World) -> None:
+    story, step, went_on = Story(world), 1, True
+    undone = 0
+    while went_on:
+        view = world.embedded.platform.catalog.load(world.databases.standardized_table("orders"))
+        then, before = deepcopy(story.model), view.head
+        story.arrive()
+        story.catch_up()
+        went_on = story.abandoned(
+            step, lambda at, to=before: roll_back_topic(at, plan_rollback(at, "orders", snapshot=to), "tester")
+        )
+        world.settle()
+        after = story.model
+        if find_topic(world.platform(), "orders").status == "PAUSED":
+            undone += 1
+            story.model = replace_errors(then, after)
+            assert_rolled_back(story)
+            resume_topic(world.platform(), "orders")
+        world.settle()
+        story.model = after
+        story.check()
+        step += EVERY
+    assert undone
+
+
+def replace_errors(then: Model, now: Model) -> Model:
+    """The model of before; error rows tell of messages, which do not go back."""
+    then.errors, then.parse_errors = now.errors, now.parse_errors
+    return then
+
+
+def assert_rolled_back(story: Story) -> None:
+    world = story.world
+    view = world.embedded.platform.catalog.load(world.databases.standardized_table("orders"))
+    mark = valid_watermark(view)
+    assert mark is not None
+    assert mark.totals.read == story.model.totals["read"]
+    assert {row["record_key"] for row in world.standardized("orders")} == story.model.standardized.keys()
+    assert {row["idempotency_key"] for row in world.curated("orders")} == story.model.curated.keys()
+    assert world.cycle()["orders"].outcome == "paused"
+    with pytest.raises(LeanOpsError, match="no snapshot 7"):
+        plan_rollback(world.platform(), "orders", snapshot=7)
