@@ -61,6 +61,10 @@ class Verdict:
 
     def sentence(self) -> str:
         """One line for people."""
+        return f"{self.pending.topic}: {self.what()}"
+
+    def what(self) -> str:
+        """The same, where it is clear which topic is meant."""
         said = {
             Outcome.ACTIVE: f"is schema version {self.version} now",
             Outcome.UNCHANGED: f"says what schema version {self.version} says; nothing changed",
@@ -69,7 +73,7 @@ class Verdict:
             Outcome.WAITING: f"waits: {self.reason}",
             Outcome.GONE: "is gone",
         }
-        return f"{self.pending.topic}: {self.pending.name} {said[self.outcome]}"
+        return f"{self.pending.name} {said[self.outcome]}"
 
     def _first_problem(self) -> str:
         more = f" (and {len(self.problems) - 1} more problems)" if self.problems[1:] else ""
@@ -104,7 +108,7 @@ def judge(intake: Intake, pending: Pending) -> Verdict:
 def refuse(intake: Intake, pending: Pending, data: bytes, problems: Sequence[Problem]) -> Verdict:
     """Put a file into failed/ with a report of every problem; the registry knows where the topic has no schema."""
     verdict = Verdict(pending, Outcome.FAILED, problems=tuple(problems))
-    _note_error(intake, pending.topic, verdict.sentence())
+    _note_error(intake, pending.topic, verdict.what())
     report = {
         "topic": pending.topic,
         "file": pending.name,
