@@ -3,10 +3,15 @@
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from leanops.domain.column_types import DateFormat, column_value, limit_value
 from leanops.domain.errors import InvalidSchemaError
+from leanops.domain.members import type_from_text
 from leanops.domain.schema import schema_from_json
 from tests.builders import column, schema, schema_text
+from tests.oracle import casts
 
 
 def places(**members: Any) -> list[tuple[str, str]]:
@@ -105,6 +110,7 @@ def test_a_default_that_the_rules_of_its_column_refuse_is_a_contradiction(kind: 
         ("DATE", {"default": "31/01/2026", "format": "dd/MM/yyyy", "rules": {"max": "2026-01-31"}}),
         ("TIMESTAMP", {"default": "1", "format": "epoch_ms", "rules": {"min": "1970-01-01T01:00:00.001+01:00"}}),
         ("STRING", {"default": "x", "cde": True}),
+        ("STRING", {"default": "\u00a0", "cde": True}),
         ("STRING", {"default": "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa", "rules": {"pattern": "(a+)+b"}}),
         ("STRING", {"default": "é", "rules": {"pattern": "[a-z]"}}),
         ("STRING", {"rules": {"allowed": []}}),
@@ -114,3 +120,26 @@ def test_a_default_that_the_rules_of_its_column_refuse_is_a_contradiction(kind: 
 )
 def test_what_cannot_be_told_for_sure_is_no_problem(kind: str, changes: dict[str, Any]) -> None:
     assert schema(column(type=kind, **changes)).payload_columns[0].name == "c"
+
+
+NUMBERS = st.from_regex(r"[+-]?[0-9]{1,40}(\.[0-9]{1,9})?([eE][+-]?[0-9]{1,4})?", fullmatch=True)
+DAYS = st.from_regex(r"(0000|0001|1999|2024|9999)-(0[1-9]|1[0-3])-([0-2][0-9]|3[01])", fullmatch=True)
+TIMES = st.from_regex(
+    r"[T ]([01][0-9]|2[0-5]):[0-6][0-9](:[0-6][0-9](\.[0-9]{1,7})?)?(Z|[+-][01][0-9](:?[0-6]0)?)?", fullmatch=True
+)
+TEXTS = NUMBERS | DAYS | st.builds(str.__add__, DAYS, TIMES) | st.sampled_from(["true", "False", "yes", ""]) | st.text()
+TYPES = ["STRING", "INT", "BIGINT", "DECIMAL(4,2)", "DECIMAL(38,0)", "DOUBLE", "BOOLEAN", "DATE", "TIMESTAMP"]
+
+
+@settings(max_examples=500)
+@given(st.sampled_from(TYPES), TEXTS)
+def test_a_text_taken_for_a_default_is_one_that_the_casts_take(kind: str, text: str) -> None:
+    if column_value(text, type_from_text(kind), DateFormat.ISO) is not None:
+        assert casts.cast(text, kind) is not casts.FAILED
+
+
+@given(st.sampled_from(["DOUBLE", "BOOLEAN", "DATE", "TIMESTAMP"]), TEXTS, TEXTS)
+def test_limits_are_ordered_as_the_values_are(kind: str, low: str, high: str) -> None:
+    first, second = (limit_value(text, type_from_text(kind)) for text in (low, high))
+    if first is not None and second is not None:
+        assert (first <= second) == (casts.cast(low, kind) <= casts.cast(high, kind))

@@ -1,5 +1,6 @@
 """One column of a schema file: whether its type, format, default, rules and mask go together."""
 
+import re
 from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -160,7 +161,7 @@ def _default(draft: Draft, kind: ColumnType, checks: list[_Check]) -> Iterator[P
     if text is None or form is None or not form.goes_with(kind):
         return
     pointer = f"{draft.pointer}/default"
-    if draft.cde and not text.strip():
+    if draft.cde and not re.search(r"\S", text, re.ASCII):
         yield Problem(
             Code.CONTRADICTION, pointer, "is blank, and the column is critical", "write a value that is not blank"
         )

@@ -33,9 +33,11 @@ Type = Annotated[
 ]
 Name = Annotated[str, Field(pattern=f"^{_NAME.pattern}$")]
 Text = Annotated[str, BeforeValidator(text_from_scalar), WithJsonSchema({"type": ["string", "number", "boolean"]})]
-Whole = Annotated[int, BeforeValidator(whole)]
-Length = Annotated[Whole, Field(ge=0, lt=2**31)]
-Share = Annotated[float, BeforeValidator(share), Field(ge=0, le=1)]
+# Bounds stand before the validators, or the JSON Schema would not tell them.
+Version = Annotated[int, Field(ge=1, lt=2**31), BeforeValidator(whole)]
+Length = Annotated[int, Field(ge=0, lt=2**31), BeforeValidator(whole)]
+Months = Annotated[int, Field(ge=0, le=1200), BeforeValidator(whole)]
+Share = Annotated[float, Field(ge=0, le=1), BeforeValidator(share)]
 
 
 class _Model(BaseModel):
@@ -114,9 +116,7 @@ class Policies(_Model):
     )
     cde_error_rate_alert: Share = Field(0.10, description="Share of rows without a critical value that alerts.")
     cde_error_rate_fail: Share | None = Field(None, description="Share of such rows that stops a batch.")
-    lookback_months: Annotated[Whole, Field(ge=0, le=1200)] = Field(
-        1, description="Corrections of older periods are applied, and counted as late."
-    )
+    lookback_months: Months = Field(1, description="Corrections of older periods are applied, and counted as late.")
 
 
 def _with_editor_schema(described: dict[str, Any]) -> None:
@@ -131,18 +131,18 @@ class Schema(_Model):
     model_config = ConfigDict(json_schema_extra=_with_editor_schema)
 
     table_name: Name = Field(description="Name of the Curated table; it cannot be changed later.")
-    version: Annotated[Whole, Field(ge=1, lt=2**31)] = Field(
+    version: Version = Field(
         1, description="Number of the schema; each deployment of new content gets the next one by itself."
     )
     owner: str | None = Field(None, description="Who answers for the topic.")
     description: str | None = Field(None, description="What the topic is, for people.")
-    keys: Keys = Field(Keys(), description="Where a payload holds its key, its version and its period.")
+    keys: Keys = Keys()
     envelope_columns: tuple[EnvelopeColumn, ...] = Field(
         description="System columns the owner relies on; may be empty."
     )
     payload_columns: tuple[PayloadColumn, ...] = Field(min_length=1, description="The columns of Curated.")
     measures: tuple[str, ...] = Field((), description="Numeric columns whose totals per period matter.")
-    policies: Policies = Field(Policies(), description="What happens to the unexpected.")
+    policies: Policies = Policies()
 
     @property
     def named_paths(self) -> tuple[str, ...]:
