@@ -53,6 +53,14 @@ def test_one_value_too_many_and_the_type_is_another() -> None:
     assert str(guess_type(seen(holds=almost)).type) == "STRING"
 
 
+def test_a_narrower_type_that_nearly_holds_is_named() -> None:
+    mixed = seen("$.a", "number|string", holds={"int": 98, "bigint": 98})
+    odd = seen("$.b", "number", holds={"decimal_2": 95, "decimal_4": EVENTS}, digits=3)
+    reasons = [column.reason for column in propose([mixed, odd], EVENTS, EVENTS).columns]
+    assert "INT in 98.0 % of them" in reasons[0]
+    assert "2 decimals in 95.0 % of them" in reasons[1]
+
+
 @pytest.mark.parametrize(
     ("path", "least", "form"),
     [

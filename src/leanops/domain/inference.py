@@ -20,6 +20,7 @@ _DATES = (DateFormat.ISO, DateFormat.DAY_MONTH_YEAR, DateFormat.MONTH_DAY_YEAR, 
 DATE_CANDIDATES = {form: f"date_{at}" for at, form in enumerate(_DATES)}
 _MOST = 0.99
 _NEARLY_UNIQUE = 0.8
+_NEARLY = 0.9
 _FEW_DIGITS = 8
 _ROOM = 4
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
@@ -116,6 +117,7 @@ def _column(seen: Seen, name: str, events: int) -> InferredColumn:
     form = guess.format
     reasons = [
         guess.reason,
+        *_nearly(seen, guess),
         "in all events" if seen.events == events else f"in {_percent(seen.events, events)} of events",
     ]
     if pii:
@@ -204,6 +206,24 @@ def _text(seen: Seen) -> Guess:
     if seen.all_hold("double"):
         return Guess(plain.type, f"{plain.reason}, numbers that were sent as texts")
     return plain
+
+
+def _nearly(seen: Seen, guess: Guess) -> list[str]:
+    """The narrower type that a few values stand against."""
+    candidates = {}
+    if guess.type.name == TypeName.STRING:
+        candidates = {
+            "timestamp": "TIMESTAMP",
+            **{name: f"DATE as {form.value}" for form, name in DATE_CANDIDATES.items()},
+        }
+        candidates |= {"int": "INT", "bigint": "BIGINT", "decimal_2": "DECIMAL(18,2)"} if NUMBER in seen.kinds else {}
+    elif guess.type.name == TypeName.DECIMAL and guess.type.scale > SCALES[0]:
+        candidates = {f"decimal_{SCALES[0]}": f"{SCALES[0]} decimals"}
+    for name, what in candidates.items():
+        held = seen.holds.get(name, 0)
+        if seen.events * _NEARLY <= held < seen.events:
+            return [f"{what} in {_percent(held, seen.events)} of them"]
+    return []
 
 
 def guess_pii(seen: Seen) -> tuple[str, str] | None:

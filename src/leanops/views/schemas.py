@@ -74,12 +74,12 @@ def _row_lines(plan: SchemaPlan) -> list[str]:
         odd["have a version that is no time"] = plan.version_fallback
         lines += [f"  {count:>9,} {what}" for what, count in odd.items() if count]
     figures = {
-        f"fail, {plan.failing_today:,} of all rows today": plan.failing,
+        f"fail; today {plan.failing_today:,} do": plan.failing,
         "would leave Curated if old rows followed": plan.leaving,
         "fail today and would pass": plan.resolved,
         "in Curated would hold other values": plan.changed,
     }
-    lines += [f"  {count:>9,} {what}" for what, count in figures.items() if count or what.startswith("fail,")]
+    lines += [f"  {count:>9,} {what}" for what, count in figures.items() if count or what.startswith("fail;")]
     lines += [f"    {_group_line(group)}" for group in plan.failures[:GROUPS_SHOWN]]
     hidden = len(plan.failures) - GROUPS_SHOWN
     return [*lines, f"    and {hidden} more reasons; --json has them all"] if hidden > 0 else lines
@@ -104,6 +104,8 @@ def _verdict(plan: SchemaPlan) -> str:
         return f"it can be deployed as it is; old rows are re-curated{took}"
     if plan.leaving:
         return "it holds for what comes; --recurate applies it to old rows too, and those that fail leave Curated"
+    if plan.changed or plan.resolved:
+        return "it can be deployed as it is; --recurate brings old rows in line with it too"
     return "it can be deployed as it is"
 
 
