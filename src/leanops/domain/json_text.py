@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from leanops.domain.problems import Code, Problem, quoted
 
-LARGEST = 5_000_000
+LARGEST = 1_000_000
 DEEPEST = 64
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],:]|[^\s{}\[\],:"]+', re.DOTALL)
 _SURROGATE = re.compile("[\ud800-\udfff]")
