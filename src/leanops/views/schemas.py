@@ -3,33 +3,10 @@
 import json
 
 from leanops.domain.compatibility import Difference
-from leanops.domain.schema import PayloadColumn, Schema
+from leanops.domain.schema import PayloadColumn
 from leanops.domain.schema_plan import FailureGroup, SchemaPlan
 
 GROUPS_SHOWN = 12
-
-
-def changes(active: Schema | None, new: Schema) -> list[str]:
-    """What deploying `new` would change, one line each; nothing where both say the same."""
-    if active is None:
-        return [f"first schema, {len(new.payload_columns)} columns into {new.table_name}"]
-    before = {column.name: column for column in active.payload_columns}
-    after = {column.name: column for column in new.payload_columns}
-    added = [f"adds {name} {after[name].type}" for name in after if name not in before]
-    dropped = [f"no longer fills {name}" for name in before if name not in after]
-    changed = [f"changes {name}: {_difference(before[name], after[name])}" for name in after if name in before]
-    others = [
-        f"changes {part}" for part in ("keys", "policies", "measures") if getattr(active, part) != getattr(new, part)
-    ]
-    return [*added, *dropped, *(line for line in changed if not line.endswith(": ")), *others]
-
-
-def _difference(before: PayloadColumn, after: PayloadColumn) -> str:
-    parts = [part for part in PayloadColumn.model_fields if getattr(before, part) != getattr(after, part)]
-    return ", ".join(
-        f"{part} {getattr(before, part)} → {getattr(after, part)}" if part in ("type", "path", "cde", "pii") else part
-        for part in parts
-    )
 
 
 def rules_of(column: PayloadColumn) -> str:

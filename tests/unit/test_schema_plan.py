@@ -1,0 +1,146 @@
+"""What a plan says: the statements on the tables, what has to be made anew, and the lines people read."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from leanops.domain.compatibility import Change, Difference, Kind, difference
+from leanops.domain.schema import Schema
+from leanops.domain.schema_plan import Example, FailureGroup, Rate, SchemaPlan, Tables, ddl_of, needed
+from leanops.views.schemas import GROUPS_SHOWN, plan_lines
+from tests.builders import column, schema
+from tests.unit.conftest import Leanops
+
+ADDED = Difference((Change(Kind.ADDITIVE, "/payload_columns/1", "b STRING added", changes_rows=True),))
+PLAN = SchemaPlan("orders", ADDED, "standardized", 100, 100, is_sample=False)
+
+
+def _tables(**columns: str) -> Tables:
+    return Tables("s.orders", {f"$.{name}": name for name in columns}, "c.orders", columns)
+
+
+def _ddl(old: Schema, new: Schema, tables: Tables) -> tuple[str, ...]:
+    return ddl_of(new, difference(old, new), tables)
+
+
+def test_new_columns_and_wider_types_are_altered_in_place() -> None:
+    old = schema(column("a", type="INT"))
+    new = schema(column("a", type="BIGINT"), column("b", type="DECIMAL(10,2)"))
+    assert _ddl(old, new, _tables(a="int")) == (
+        "ALTER TABLE s.orders ADD COLUMN b STRING",
+        "ALTER TABLE c.orders ALTER COLUMN a TYPE BIGINT",
+        "ALTER TABLE c.orders ADD COLUMN b DECIMAL(10,2)",
+    )
+
+
+def test_a_breaking_change_replaces_curated_and_other_keys_both_tables() -> None:
+    old, tables = schema(column("a")), _tables(a="string")
+    assert _ddl(old, schema(column("a", type="INT")), tables) == ("replace c.orders (rebuild)",)
+    assert _ddl(old, schema(column("a"), keys={"version": "$.a"}), tables) == (
+        "replace s.orders (rebuild)",
+        "replace c.orders (rebuild)",
+    )
+
+
+def test_a_column_that_comes_back_with_another_type_needs_a_rebuild() -> None:
+    old, new = schema(column("a")), schema(column("a"), column("b", type="INT"))
+    tables, found = _tables(a="string", b="string"), difference(old, new)
+    assert found.kind == Kind.ADDITIVE
+    assert needed(new, found, tables, old_rows_change=False) == "rebuild"
+
+
+def test_a_first_schema_makes_its_tables() -> None:
+    lines = ddl_of(schema(), difference(None, schema()), Tables("s.orders", None, "c.orders", None))
+    assert [line.split(" (")[0] for line in lines] == ["CREATE TABLE s.orders", "CREATE TABLE c.orders"]
+
+
+@pytest.mark.parametrize(
+    ("new", "changes", "wanted"),
+    [
+        ({}, True, "recurate"),
+        ({}, False, "nothing"),
+        ({"cde": True}, True, "nothing"),
+    ],
+)
+def test_old_rows_follow_an_additive_change_and_a_restrictive_one_on_demand(
+    new: dict[str, Any], changes: bool, wanted: str
+) -> None:
+    old, more = schema(column("a")), schema(column("a"), column("b", **new))
+    assert needed(more, difference(old, more), _tables(a="string"), old_rows_change=changes) == wanted
+
+
+@pytest.mark.parametrize(
+    ("plan", "is_safe"),
+    [
+        (PLAN, True),
+        (replace(PLAN, failing=3), True),
+        (replace(PLAN, leaving=1), False),
+        (replace(PLAN, needs="rebuild"), False),
+        (replace(PLAN, difference=Difference((Change(Kind.BREAKING, "", "x"),))), False),
+        (replace(PLAN, difference=Difference((Change(Kind.FIRST, "", "x"),)), needs="rebuild"), True),
+    ],
+)
+def test_a_plan_is_safe_where_no_row_leaves_and_nothing_breaks(plan: SchemaPlan, is_safe: bool) -> None:
+    assert plan.is_safe == is_safe
+    assert plan.as_json()["safe"] == is_safe
+
+
+def test_the_lines_tell_rows_reasons_and_time() -> None:
+    group = FailureGroup("rule_min", "amount", "is less than 5", 7, (Example("m1", '4"'), Example("m2", None)))
+    plan = replace(
+        PLAN,
+        failing=7,
+        failing_today=2,
+        leaving=5,
+        changed=40,
+        failures=(group,),
+        needs="recurate",
+        estimate_s=200.0,
+        rates={"curated": Rate(5_000, "batch b1")},
+    )
+    text = "\n".join(plan_lines(plan))
+    assert "additive  b STRING added" in text
+    assert "all 100 rows of Standardized" in text
+    assert "7 fail; today 2 do" in text
+    assert '7 rule_min amount: is less than 5; m1 has "4\\""; m2' in text
+    assert "about 3 min (curated at 5,000 rows/s as in batch b1)" in text
+
+
+def test_a_sample_and_rows_of_raw_are_named_as_such() -> None:
+    plan = replace(PLAN, source="raw", judged=80, is_sample=True, parse_errors=3, missing_keys=0)
+    text = "\n".join(plan_lines(plan))
+    assert "a sample of 100 rows of RAW, which give 80 keys" in text
+    assert "3 are no events" in text
+    assert "have no key" not in text
+
+
+def test_many_reasons_are_cut_and_counted() -> None:
+    groups = tuple(FailureGroup("rule_min", f"c{number}", "is less", 1, ()) for number in range(GROUPS_SHOWN + 2))
+    assert any("and 2 more reasons" in line for line in plan_lines(replace(PLAN, failing=9, failures=groups)))
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("orders", "missing.json"), "missing.json cannot be read"),
+        (("orders", "good.json", "--sample", "5", "--all"), "say --sample N or --all"),
+        (("nowhere", "good.json"), "nowhere"),
+    ],
+)
+def test_a_plan_that_cannot_be_made_says_why_in_a_line(
+    leanops: Leanops, home: Path, words: tuple[str, ...], said: str
+) -> None:
+    leanops("topics", "add", "orders")
+    (home / "good.json").write_text(schema().model_dump_json(exclude_unset=True))
+    found = leanops("schema", "plan", words[0], str(home / words[1]), *words[2:])
+    assert found.code in (1, 2)
+    assert said in found.err
+    assert found.err.count("\n") == 1
+
+
+def test_a_topic_nobody_knows_has_nothing_to_infer(leanops: Leanops, home: Path) -> None:
+    found = leanops("schema", "infer", "nowhere")
+    assert found.code in (1, 2)
+    assert "nowhere" in found.err
