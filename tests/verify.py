@@ -7,6 +7,7 @@ from typing import Any
 
 from leanops.domain.snapshots import valid_watermark, watermark_from
 from leanops.ports.state import BATCHES
+from leanops.views.sources import Sources
 from tests.oracle.model import CURATED_COUNTS, STANDARDIZED_COUNTS, Model
 from tests.oracle.rows import RawRow
 from tests.world import World
@@ -21,6 +22,12 @@ SYSTEM = (
     "last_updated_ts",
     "first_seen_ts",
 )
+
+
+def sources_of(world: World) -> Sources:
+    """What the views of this world read from."""
+    platform = world.platform()
+    return Sources(platform.catalog, platform.state, platform.schemas, world.embedded.sources().query, world.databases)
 
 
 def assert_counts(result: Any, standardized: dict[str, int] | None, curated: dict[str, int] | None) -> None:
@@ -82,7 +89,8 @@ def assert_settled(world: World, topic: str) -> None:
     # An error row leads back to the batch that found it, and that batch is in the table.
     assert {row["batch_id"] for row in world.errors(world.databases.parse_errors, topic)} <= set(committed)
     drift = world.rows(world.databases.ops_table("drift_log"))
-    added = [row["column_name"] for row in drift if row["topic_name"] == topic and row["action"] == "ADDED"]
+    ours = [row for row in drift if row["topic_name"] == topic and row["source_layer"] == "standardized"]
+    added = [row["column_name"] for row in ours if row["action"] == "ADDED"]
     assert sorted(added) == sorted(view.paths.values())
 
 

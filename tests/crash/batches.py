@@ -23,7 +23,7 @@ KILLS = 12 if int(os.environ.get("CRASH_SEEDS", "20")) >= 100 else 1
 START = datetime(2024, 1, 30, tzinfo=UTC)
 
 
-def orders(chance: random.Random, size: int) -> list[RawRow]:
+def orders(chance: random.Random, size: int, keys: int = 6) -> list[RawRow]:
     """Orders of few keys: corrections, period moves, re-deliveries, bad values, broken payloads, new fields."""
     rows: list[RawRow] = []
     for number in range(size):
@@ -32,11 +32,11 @@ def orders(chance: random.Random, size: int) -> list[RawRow]:
             rows.append(RawRow(**{**vars(copied), "ingestion_ts": copied.ingestion_ts + number + 1}))
             continue
         moment = START + timedelta(hours=chance.randrange(96))
-        rows.append(RawRow(f"m{number}", moment, "orders", _payload(chance, moment), 1_000 + number))
+        rows.append(RawRow(f"m{number}", moment, "orders", _payload(chance, moment, keys), 1_000 + number))
     return rows
 
 
-def _payload(chance: random.Random, moment: datetime) -> str:
+def _payload(chance: random.Random, moment: datetime, keys: int) -> str:
     if chance.random() < 0.12:
         return chance.choice(["", "{", "[]", '{"a":1} x'])
     order = {"id": chance.choice(["o1", "o2", None]), "amount": chance.choice([1.5, 20, -1, "x", None])}
@@ -45,7 +45,7 @@ def _payload(chance: random.Random, moment: datetime) -> str:
         "email": "someone@example.com",
     }
     if chance.random() < 0.9:
-        said["_metadata"] = {"idempotencyKeyResource": f"k{chance.randrange(6)}"}
+        said["_metadata"] = {"idempotencyKeyResource": f"k{chance.randrange(keys)}"}
     if chance.random() < 0.1:
         said[f"new{chance.randrange(3)}"] = chance.choice([1, "one"])
     return json.dumps(said)

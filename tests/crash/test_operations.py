@@ -1,4 +1,4 @@
-"""Deploy, rebuild and rollback abandoned at every one of their steps: after the restart finished or undone, never half."""
+"""Deploy, rebuild and rollback abandoned at every step: after the restart finished or undone, never half."""
 
 import json
 import os
@@ -110,9 +110,8 @@ def test_a_deploy_is_finished_or_undone(world: World, schemas: Any, consent: Con
     story, turn, step, went_on = Story(world), 0, 1, True
     while went_on:
         schema, read, before = schemas[turn % 2], len(story.rows), story.version()
-        went_on = story.abandoned(
-            step, lambda at, text=json.dumps(schema): deploy_schema(at, "orders", text, "f", "tester", consent)
-        )
+        text = json.dumps(schema)
+        went_on = story.abandoned(step, lambda at, text=text: deploy_schema(at, "orders", text, "f", "tester", consent))
         if step % 5 == 1:
             story.arrive()
         world.settle()

@@ -2,15 +2,25 @@
 
 import json
 import random
+import threading
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
-from leanops.domain.operations import Accept, Scope
+from leanops.domain.errors import OperationBlockedError
+from leanops.domain.operations import Scope
+from leanops.usecases.carry_out import cancel, resume
+from leanops.usecases.deploy_schema import Consent, deploy_schema
 from leanops.usecases.rebuild import rebuild_topic
+from leanops.usecases.rollback import plan_rollback, roll_back_topic
+from leanops.usecases.topics import resume_topic
+from leanops.views.balance import whole_topic
+from tests.builders import column, schema_text
 from tests.oracle.model import Model
+from tests.oracle.rows import RawRow
 from tests.oracle.streams import SCHEMA, make_stream
-from tests.verify import assert_tables
+from tests.verify import assert_tables, sources_of
 from tests.world import FIRST, PII_KEY, World, few_batches
 
 
@@ -44,3 +54,149 @@ def test_a_rebuild_gives_the_tables_of_the_model(world: World, scope: Scope) -> 
     model.standardize(more)
     model.curate()
     assert_tables(world, "orders", model)
+
+
+def plain(*columns: dict[str, Any], **members: Any) -> str:
+    """A schema of a topic with one value per event."""
+    return schema_text(*(columns or [column("a", type="BIGINT")]), **members)
+
+
+def events(first: int, last: int) -> list[RawRow]:
+    """Events of keys of their own, all valid, over some days."""
+    return [
+        RawRow(
+            f"m{number}",
+            datetime(2024, 1, 1, tzinfo=UTC) + timedelta(hours=number % 96),
+            "orders",
+            f'{{"_metadata":{{"idempotencyKeyResource":"k{number}"}},"a":{number},"b":{2 * number}}}',
+            number,
+        )
+        for number in range(first, last)
+    ]
+
+
+class Reader:
+    """Polls Curated as any reader would, and notes each state it sees."""
+
+    def __init__(self, world: World) -> None:
+        self.world, self.states, self.polls = world, [], 0
+        self.stopping = threading.Event()
+        self.thread = threading.Thread(target=self._poll, name="reader")
+
+    def _poll(self) -> None:
+        while not self.stopping.is_set():
+            table = self.world.embedded.catalog.load_table(self.world.databases.curated_table("orders"))
+            rows = table.scan(selected_fields=("idempotency_key", "value")).to_arrow()
+            keys = len(set(rows["idempotency_key"].to_pylist()))
+            state = (
+                rows.num_rows,
+                keys,
+                str(rows.schema.field("value").type),
+                sum(map(int, rows["value"].to_pylist())),
+            )
+            self.polls += 1
+            if not self.states or self.states[-1] != state:
+                self.states.append(state)
+
+    def __enter__(self) -> "Reader":
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stopping.set()
+        self.thread.join()
+
+
+@pytest.mark.slow
+def test_readers_see_only_whole_tables_while_200_000_rows_are_rebuilt(world: World) -> None:
+    rows, size = events(0, 200_000), 200_000
+    world.with_rules(rebuild_rows=80_000)
+    world.add("orders", plain(column("value", path="$.a", type="BIGINT")))
+    world.publish("orders", rows)
+    world.cycle()
+    other = plain(column("value", path="$.b", type="DECIMAL(20,0)"), keys={"version": "$.b"})
+    with Reader(world) as reader:
+        deploy_schema(world.platform(), "orders", other, "f", "tester", Consent(rebuild=True))
+    total = size * (size - 1) // 2
+    before = (size, size, "int64", total)
+    assert reader.states == [before, (size, size, "decimal128(20, 0)", 2 * total)]
+    assert reader.polls > 10
+
+
+def test_rows_whose_events_left_raw_are_carried_over(world: World) -> None:
+    world.add("orders", plain())
+    world.publish("orders", events(0, 8))
+    world.cycle()
+    raw = world.embedded.catalog.load_table(world.databases.raw_table("orders"))
+    raw.delete("message_id in ('m1', 'm5')", snapshot_properties={"leanops.kind": "retention"})
+    world.publish("orders", events(8, 10))
+    world.cycle()
+    rebuild_topic(world.platform(), "orders", "tester")
+    assert sorted(row["a"] for row in world.curated("orders")) == list(range(10))
+    balance = whole_topic(sources_of(world), "orders")
+    assert balance.balanced, balance.complaints()
+    with pytest.raises(OperationBlockedError, match=r"2 rows .* cannot get new keys"):
+        deploy_schema(
+            world.platform(), "orders", plain(keys={"idempotency_key": "$.a"}), "f", "tester", Consent(rebuild=True)
+        )
+    cancel(world.platform(), "orders")
+    assert sorted(row["a"] for row in world.curated("orders")) == list(range(10))
+
+
+def test_keys_that_would_go_missing_stop_a_rebuild_until_somebody_agrees(world: World) -> None:
+    world.add("orders", plain())
+    world.publish("orders", events(0, 4))
+    world.cycle()
+    strict = plain(column("a", type="BIGINT", rules={"min": 2}))
+    assert deploy_schema(world.platform(), "orders", strict, "f", "tester").scope == Scope.NONE
+    with pytest.raises(OperationBlockedError, match=r"2 keys .* would be missing, like those of messages m0, m1"):
+        rebuild_topic(world.platform(), "orders", "tester", scope=Scope.CURATED)
+    world.publish("orders", events(4, 5))
+    held = world.cycle()["orders"]
+    assert (held.outcome, "--accept-missing" in str(held.reason)) == ("paused", True)
+    assert len(world.curated("orders")) == 4
+    found = resume(world.platform(), "orders", accept_missing=True)
+    assert found is not None
+    assert (found.rows_before, found.rows_after, found.failing, found.lost) == (4, 2, 2, 0)
+    assert world.cycle()["orders"].outcome == "done"
+    assert sorted(row["a"] for row in world.curated("orders")) == [2, 3, 4]
+    assert {row["message_id"] for row in world.errors(world.databases.errors, "orders")} == {"m0", "m1"}
+
+
+def test_a_wider_type_is_widened_in_place_and_old_snapshots_stay_readable(world: World) -> None:
+    world.add("orders", plain(column("a", type="INT"), column("d", path="$.b", type="DECIMAL(9,0)")))
+    world.publish("orders", events(0, 3))
+    world.cycle()
+    table = world.databases.curated_table("orders")
+    head = world.embedded.platform.catalog.load(table).head
+    wider = plain(column("a", type="BIGINT"), column("d", path="$.b", type="DECIMAL(18,0)"), column("n", path="$.b"))
+    deploy_schema(world.platform(), "orders", wider, "f", "tester")
+    world.publish("orders", events(3, 4))
+    world.cycle()
+    view = world.embedded.platform.catalog.load(table)
+    assert [view.columns[name] for name in ("a", "d", "n")] == ["long", "decimal(18, 0)", "string"]
+    assert [s.snapshot_id for s in view.ancestors()][-1] == head
+    rows = sorted((row["a"], int(row["d"]), row["n"]) for row in world.curated("orders"))
+    assert rows == [(0, 0, None), (1, 2, None), (2, 4, None), (3, 6, "6")]
+
+
+def test_a_rollback_goes_back_over_a_rebuild_by_a_commit_of_its_own(world: World) -> None:
+    world.add("orders", plain())
+    world.publish("orders", events(0, 4))
+    world.cycle()
+    name = world.databases.standardized_table("orders")
+    before = world.embedded.platform.catalog.load(name).head
+    world.publish("orders", events(4, 6))
+    world.cycle()
+    rebuild_topic(world.platform(), "orders", "tester")
+    plan = plan_rollback(world.platform(), "orders", snapshot=before)
+    assert (plan.by_replace, plan.curated_snapshot, plan.rows_now, plan.rows_then) == (True, None, 6, 4)
+    roll_back_topic(world.platform(), plan, "tester")
+    assert sorted(row["a"] for row in world.curated("orders")) == [0, 1, 2, 3]
+    assert len(world.standardized("orders")) == 4
+    assert world.cycle()["orders"].outcome == "paused"
+    resume_topic(world.platform(), "orders")
+    assert world.cycle()["orders"].layers["standardized"].counts["inserted"] == 2
+    assert sorted(row["a"] for row in world.curated("orders")) == [0, 1, 2, 3, 4, 5]
+    balance = whole_topic(sources_of(world), "orders")
+    assert balance.balanced, balance.complaints()

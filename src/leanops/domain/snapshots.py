@@ -181,13 +181,21 @@ def _whole(table: TableView, *, is_gap: bool) -> SourceRange | None:
 def _appends(table: TableView, snapshots: Sequence[Snapshot]) -> list[Snapshot]:
     """The appends among them; anything but appends, compactions and our retention stops the topic."""
     for snapshot in snapshots:
-        retention = snapshot.operation == "delete" and snapshot.summary.get("leanops.kind") == "retention"
-        if snapshot.operation not in ("append", "replace") and not retention:
+        if snapshot.operation not in ("append", "replace") and not _is_retention(snapshot):
             raise SourceRewrittenError(
                 f"{table.name}: snapshot {snapshot.snapshot_id} is a {snapshot.operation!r}, and RAW is append-only; "
                 "find out who wrote it; its topic stops here until RAW is put right"
             )
     return [snapshot for snapshot in snapshots if snapshot.operation == "append"]
+
+
+def retired_rows(table: TableView) -> int:
+    """Rows that retention took out of an append-only table, as far as its history is kept."""
+    return sum(int(s.summary.get("deleted-records", 0)) for s in table.ancestors() if _is_retention(s))
+
+
+def _is_retention(snapshot: Snapshot) -> bool:
+    return snapshot.operation == "delete" and snapshot.summary.get("leanops.kind") == "retention"
 
 
 def is_ancestor(table: TableView, snapshot_id: int) -> bool:

@@ -4,7 +4,6 @@ import msgspec
 
 from leanops.domain.errors import OperationBlockedError, UsageError
 from leanops.domain.operations import Accept, Operation, Scope, Stage, Work
-from leanops.domain.schema import Schema
 from leanops.usecases.activate import activate
 from leanops.usecases.batches import schema_of_version
 from leanops.usecases.carry_over import carry_over
@@ -39,26 +38,26 @@ def carry_out(platform: Platform, found: Standing, lease: Lease, progress: Progr
 
 def _build(platform: Platform, operation: Operation, shadow: Shadow, lease: Lease) -> Comparison:
     """The new tables, and what they change; a key that would go missing without anybody's consent stops it here."""
-    shadow.build()
+    try:
+        shadow.build()
+    except OperationBlockedError as blocked:
+        raise _blocked(platform, operation, blocked.reason, lease) from None
     carry_over(shadow)
-    found = compare(shadow, same_keys=_has_same_keys(platform, operation, shadow.schema))
+    found = compare(shadow, same_keys=shadow.keeps_keys)
     refused = found.refused(operation.accept)
     if refused:
-        reason = (
-            f"{refused} keys of {shadow.live_curated} would be missing, like those of messages "
-            f"{', '.join(found.examples)}; let them go with: leanops rebuild {operation.topic} --resume "
-            f"--accept-missing, or undo it with: leanops rebuild {operation.topic} --cancel"
-        )
-        block(platform, operation, reason, lease)
-        raise OperationBlockedError(operation.topic, reason)
+        like = f"like those of messages {', '.join(found.examples)}"
+        missing = f"{refused} keys of {shadow.live_curated} would be missing, {like}"
+        raise _blocked(platform, operation, missing, lease)
     return found
 
 
-def _has_same_keys(platform: Platform, operation: Operation, schema: Schema) -> bool:
-    if operation.previous is None:
-        return False
-    before = schema_of_version(platform, operation.topic, operation.previous)
-    return before.keys == schema.keys
+def _blocked(platform: Platform, operation: Operation, why: str, lease: Lease) -> OperationBlockedError:
+    """Note that the operation waits for a person, and how to answer."""
+    again = f"leanops rebuild {operation.topic}"
+    reason = f"{why}; let them go with: {again} --resume --accept-missing, or undo it with: {again} --cancel"
+    block(platform, operation, reason, lease)
+    return OperationBlockedError(operation.topic, reason)
 
 
 def _shadow(platform: Platform, operation: Operation, lease: Lease, progress: Progress) -> Shadow:

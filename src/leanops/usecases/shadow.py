@@ -12,15 +12,17 @@ from pyspark.sql import functions as F
 
 from leanops.domain.accounting import CuratedCounts, StandardizedCounts, Totals
 from leanops.domain.batches import CURATED, STANDARDIZED, Batch
-from leanops.domain.operations import Operation, Scope
+from leanops.domain.errors import OperationBlockedError
+from leanops.domain.operations import Accept, Operation, Scope
 from leanops.domain.schema import Schema
-from leanops.domain.snapshots import TableView, has_batch, valid_watermark
+from leanops.domain.snapshots import TableView, has_batch, retired_rows, valid_watermark, watermark_of
 from leanops.domain.tables import ERRORS, TableDefinition
 from leanops.domain.tables import STANDARDIZED as STANDARDIZED_TABLE
 from leanops.ports.tables import Lake
 from leanops.transforms import curate as curated_rows
 from leanops.transforms import quarantine
 from leanops.usecases import standardize
+from leanops.usecases.batches import schema_of_version
 from leanops.usecases.curate import curated_definition, judged_rows, sealing_key
 from leanops.usecases.leases import Lease, check
 from leanops.usecases.platform import Platform
@@ -114,6 +116,7 @@ class Shadow:
         assert place is not None
         self.platform.catalog.create(self.standardized, self.standardized_definition())
         self.platform.catalog.create(self.parse_errors, ERRORS)
+        self._keep_retired()
         days = {values[0]: rows for values, rows in self.platform.catalog.partitions(self.raw, place.head).items()}
         done = 0
         for number, portion in enumerate(portions(days, self.platform.rules.rebuild_rows)):
@@ -121,6 +124,40 @@ class Shadow:
             self._standardize(f"{self.operation.operation_id}/{number}", portion)
             done += portion.rows
         self.progress(STANDARDIZED, done, done)
+
+    def _keep_retired(self) -> None:
+        """Rows whose event is no longer in RAW come from the live table, before anything else: they are the base."""
+        live = self.operation.standardized
+        if self._view(self.standardized).head is not None or live is None or live.snapshot is None:
+            return
+        events = self.raw_rows().select("message_id")
+        kept = self.lake.at(self.live_standardized, live.snapshot).join(events, "message_id", "left_anti").persist()
+        try:
+            rows = kept.count()
+            if rows and not self.keeps_keys and self.operation.accept != Accept.ALL:
+                raise OperationBlockedError(
+                    self.operation.topic,
+                    f"{rows} rows of {self.live_standardized} cannot get new keys: RAW has retired their events",
+                )
+            if rows and self.keeps_keys:
+                self._append_base(kept.withColumn("_batch_seq", F.lit(1).cast("bigint")), rows)
+        finally:
+            kept.unpersist()
+
+    def _append_base(self, kept: DataFrame, rows: int) -> None:
+        batch = msgspec.structs.replace(self.standardized_batch(), batch_seq=1)
+        mark = watermark_of(batch, StandardizedCounts(0, 0, 0, 0, 0, 0), Totals(rows=rows, base_rows=rows))
+        check(self.platform, self.lease)
+        summary = {**mark.summary(), "leanops.batch-id": f"{self.operation.operation_id}/retired"}
+        self.lake.append(kept, self.standardized, summary)
+
+    @property
+    def keeps_keys(self) -> bool:
+        """Whether keys are made as they were before."""
+        if self.operation.previous is None:
+            return False
+        before = schema_of_version(self.platform, self.operation.topic, self.operation.previous)
+        return before.keys == self.schema.keys
 
     def _standardize(self, mark: str, portion: Portion) -> None:
         """One portion of RAW into the shadow, by the way every batch goes."""
@@ -173,9 +210,10 @@ class Shadow:
         mark = valid_watermark(self._view(self.standardized))
         totals = mark.totals if mark else Totals()
         extra = self._summed(self.standardized, ("version_fallback", "missing_keys"))
+        raw = self._view(self.raw)
         counts = StandardizedCounts(
             read=totals.read,
-            inserted=totals.rows,
+            inserted=totals.rows - totals.base_rows,
             updated=0,
             duplicates=totals.duplicates,
             superseded=totals.superseded + totals.updated,
@@ -183,7 +221,8 @@ class Shadow:
             **extra,
         )
         counts.check()
-        return counts, replace(totals, updated=0, superseded=counts.superseded)
+        before = retired_rows(raw)
+        return counts, replace(totals, updated=0, superseded=counts.superseded, base_raw_rows=before)
 
     def _build_curated(self) -> None:
         view, snapshot = self.source()

@@ -4,7 +4,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from leanops.domain.errors import LeanOpsError
-from leanops.domain.snapshots import Snapshot, TableView, Watermark, new_range, valid_watermark
+from leanops.domain.snapshots import TableView, Watermark, new_range, retired_rows, valid_watermark
 from leanops.ports.query import quoted
 from leanops.views.sources import Sources
 
@@ -84,12 +84,7 @@ def _raw_rows_at(raw: TableView | None, mark: Watermark) -> int | None:
     waiting = new_range(raw, mark)
     if waiting and waiting.is_gap:
         return None
-    retired = sum(int(snapshot.summary.get("deleted-records", 0)) for snapshot in raw.ancestors() if _retires(snapshot))
-    return rows_in(raw) + retired - (waiting.rows if waiting else 0)
-
-
-def _retires(snapshot: Snapshot) -> bool:
-    return snapshot.operation == "delete" and snapshot.summary.get("leanops.kind") == "retention"
+    return rows_in(raw) + retired_rows(raw) - (waiting.rows if waiting else 0)
 
 
 def whole_topic(sources: Sources, topic: str) -> Balance:
