@@ -235,6 +235,14 @@ def test_values_of_personal_columns_are_hidden(world: World) -> None:
     assert "someone" not in json.dumps(plan.as_json())
 
 
+def test_what_is_personal_today_stays_hidden_in_the_plan_of_a_schema_that_opens_it(world: World) -> None:
+    world.add("orders", json.dumps(_schema({"name": "mail", "pii": "mask"})))
+    world.publish("orders", [_sent(1, {"mail": "someone@example.com"})])
+    world.cycle()
+    plan = _plan(world, _schema({"name": "mail", "rules": {"max_length": 2}}))
+    assert [group.examples[0].value for group in plan.failures] == ["***"]
+
+
 def test_a_path_without_a_column_is_read_from_what_was_rescued(world: World) -> None:
     policies = {"unknown_fields": "rescue"}
     world.add("orders", json.dumps(_schema({"name": "a"}, policies=policies)))

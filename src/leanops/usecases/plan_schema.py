@@ -27,6 +27,7 @@ from leanops.domain.tables import STANDARDIZED_SYSTEM_COLUMNS
 from leanops.ports.tables import Lake
 from leanops.transforms import judge_plan
 from leanops.transforms.curate import Source, judged, sources_of
+from leanops.transforms.mask import HIDDEN
 from leanops.usecases.platform import Platform
 from leanops.usecases.raw_events import RawEvents, raw_rows, read_events, standardized
 from leanops.usecases.topics import find_topic
@@ -114,12 +115,25 @@ class _Work:
             figures.get("rows", counts["judged"]),
             is_sample=rows.is_sample,
             **counts.asDict(),
-            failures=tuple(sorted(map(_group, found), key=lambda group: (-group.rows, group.column, group.rule))),
+            failures=tuple(
+                sorted((self._group(one) for one in found), key=lambda group: (-group.rows, group.column, group.rule))
+            ),
             parse_errors=figures["parse_errors"] + rows.refused if figures else None,
             missing_keys=figures.get("missing_keys"),
             version_fallback=figures.get("version_fallback"),
         )
         return self._completed(plan, time.monotonic() - started)
+
+    def _group(self, found: Any) -> FailureGroup:
+        """Failures with examples; what is PII today stays hidden, though the new schema may not say so."""
+        sealed = {column.path for column in self.active.payload_columns if column.pii} if self.active else set()
+        hidden = {column.name for column in self.new.payload_columns if column.path in sealed}
+        rows = (found["first"], found["other"], found["last"])
+        values = {
+            row["message_id"]: HIDDEN if found["column"] in hidden and row["value"] else row["value"] for row in rows
+        }
+        examples = tuple(Example(message_id, value) for message_id, value in values.items())
+        return FailureGroup(found["rule"], found["column"], found["message"], found["rows"], examples)
 
     def rows(self, sample: int | None) -> _Rows | None:
         """Standardized at its head, or RAW as the schema would read it; None where there is nothing to read."""
@@ -225,10 +239,3 @@ def _is_somewhere(source: Source) -> bool:
     """Whether a column can be read at all: by its path, its name, or its default."""
     column, name = source.column, source.standardized_name
     return bool(column.path) or (name is not None and name not in STANDARDIZED_SYSTEM_COLUMNS)
-
-
-def _group(found: Any) -> FailureGroup:
-    examples = dict.fromkeys(
-        Example(one["message_id"], one["value"]) for one in (found["first"], found["other"], found["last"])
-    )
-    return FailureGroup(found["rule"], found["column"], found["message"], found["rows"], tuple(examples))
