@@ -200,3 +200,21 @@ def test_a_rollback_goes_back_over_a_rebuild_by_a_commit_of_its_own(world: World
     assert sorted(row["a"] for row in world.curated("orders")) == [0, 1, 2, 3, 4, 5]
     balance = whole_topic(sources_of(world), "orders")
     assert balance.balanced, balance.complaints()
+
+
+def test_a_standardized_that_others_rolled_back_makes_curated_anew(world: World) -> None:
+    world.add("orders", plain())
+    name = world.databases.standardized_table("orders")
+    heads = []
+    for first in (0, 4):
+        world.publish("orders", events(first, first + 4))
+        world.cycle()
+        heads.append(world.embedded.platform.catalog.load(name).head)
+    world.embedded.platform.catalog.roll_back(name, heads[0])
+    world.publish("orders", events(8, 9))
+    results = world.cycle()["orders"]
+    assert (results.outcome, results.layers["standardized"].counts["inserted"]) == ("gap", 5)
+    assert sorted(row["a"] for row in world.curated("orders")) == list(range(9))
+    assert world.cycle()["orders"].outcome == "no_new_data"
+    runs = world.rows(world.databases.ops_table("job_run_history"))
+    assert len({row["batch_id"] for row in runs}) == len(runs)

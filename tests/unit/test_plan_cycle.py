@@ -9,17 +9,19 @@ import pytest
 
 from leanops.domain.batches import CURATED, STANDARDIZED
 from leanops.domain.errors import UnknownTopicError
+from leanops.domain.operations import Operation, Stage, Work
 from leanops.domain.planning import Outcome
 from leanops.domain.tables import CURATED as CURATED_TABLE
 from leanops.domain.tables import STANDARDIZED as STANDARDIZED_TABLE
 from leanops.ports.state import SCHEMA_REGISTRY
+from leanops.usecases import operations
 from leanops.usecases.batches import begin, record_failure
 from leanops.usecases.deploy_schema import deploy_schema
-from leanops.usecases.leases import Lease
+from leanops.usecases.leases import Lease, acquire
 from leanops.usecases.plan_cycle import TopicPlan, plan_cycle
 from leanops.usecases.platform import Platform, Rules
 from leanops.usecases.topics import add_topic, pause_topic, retry_topic
-from tests.builders import Clock, batch, event, land, platform_in, schema, schema_text, watermark
+from tests.builders import NOW_MS, Clock, batch, event, land, platform_in, schema, schema_text, watermark
 
 RAW, STANDARD, CURATE = "iceberg_raw_db.orders_staging", "iceberg_standardized_db.orders", "iceberg_curated_db.orders"
 LEASE = Lease("topic/orders", "one", 1)
@@ -60,13 +62,38 @@ def standardize(platform: Platform, batch_seq: int = 1) -> None:
 def curate(platform: Platform, source_to: int = 1) -> None:
     """What a committed Curated batch leaves."""
     platform.catalog.create(CURATE, CURATED_TABLE)
-    mark = watermark(source_to, source_to)
+    read = platform.catalog.load(STANDARD)
+    assert read is not None
+    assert read.head is not None
+    mark = watermark(source_to, source_to, source_uuid=read.uuid, source_snapshot=read.head)
     platform.catalog.append(CURATE, [{"idempotency_key": "k"}], mark.summary())
 
 
 def test_new_events_of_a_topic_with_a_schema_are_standardized_and_curated(platform: Platform) -> None:
     onboard(platform, events=3)
     assert plan(platform) == TopicPlan("orders", schema(), 3, standardize=True, curate=True)
+
+
+def test_a_curated_whose_standardized_has_moved_is_made_anew(platform: Platform) -> None:
+    onboard(platform, events=1)
+    standardize(platform)
+    first = platform.catalog.load(STANDARD)
+    assert first is not None
+    assert first.head is not None
+    standardize(platform, batch_seq=2)
+    curate(platform, source_to=2)
+    assert plan(platform).outcome == Outcome.NO_NEW_DATA
+    platform.catalog.roll_back(STANDARD, first.head)
+    assert plan(platform).curate
+
+
+def test_a_topic_with_an_unfinished_operation_waits_for_it(platform: Platform) -> None:
+    onboard(platform, events=1)
+    operation = Operation("op", "orders", Work.REBUILD, "someone", NOW_MS, 1)
+    operations.begin(platform, operation, Stage.BUILDING, acquire(platform, "topic/orders"))
+    found = plan(platform)
+    assert found.outcome == Outcome.PAUSED
+    assert "rebuild begun at 2026-11-15 08:00:00 UTC by someone is not finished" in str(found.reason)
 
 
 def test_a_paused_topic_says_why(platform: Platform) -> None:

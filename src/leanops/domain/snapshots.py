@@ -203,6 +203,11 @@ def is_ancestor(table: TableView, snapshot_id: int) -> bool:
     return any(snapshot.snapshot_id == snapshot_id for snapshot in table.ancestors())
 
 
+def has_moved(source: TableView, mark: Watermark) -> bool:
+    """Whether a table is no longer the one a watermark was read from: it was rolled back, replaced or made anew."""
+    return mark.source_uuid != source.uuid or not is_ancestor(source, mark.source_snapshot)
+
+
 def expirable(table: TableView, needed: Collection[int | None], keep: int) -> list[int]:
     """Snapshots of an append-only table that nobody needs: older than the last `keep` and than any still needed."""
     history = table.ancestors()

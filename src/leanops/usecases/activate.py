@@ -23,6 +23,7 @@ def activate(platform: Platform, operation: Operation) -> Schema:
     assert schema is not None
     record_version(platform, topic, schema, operation.classification, operation.actor)
     _log_columns(platform, operation, schema)
+    platform.schemas.clear_failed(topic)
     enable_topic(platform, topic, version)
     platform.step("after enable")
     return schema

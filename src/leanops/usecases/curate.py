@@ -15,6 +15,7 @@ from leanops.domain.schema import Schema, changed_types, iceberg_type
 from leanops.domain.snapshots import (
     TableView,
     Watermark,
+    has_moved,
     is_ancestor,
     valid_watermark,
     watermark_from,
@@ -49,6 +50,15 @@ def prepare(
         return None
     used = schema_of(platform, batch, schema)
     return _Work(platform, lake, batch, used, source, target).prepared(accept_errors=accept_errors)
+
+
+def source_moved(platform: Platform, topic: str, schema: Schema) -> bool:
+    """Whether Curated was made from a Standardized that is no more."""
+    databases = platform.rules.databases
+    source = platform.catalog.load(databases.standardized_table(topic))
+    target = platform.catalog.load(databases.curated_table(schema.table_name))
+    mark = valid_watermark(target) if target else None
+    return source is not None and mark is not None and has_moved(source, mark)
 
 
 def curated_definition(schema: Schema) -> TableDefinition:

@@ -7,12 +7,12 @@ import msgspec
 from leanops.domain.compatibility import Difference, Kind, difference
 from leanops.domain.errors import InvalidSchemaError
 from leanops.domain.operations import Accept, Scope, Stage, Work
-from leanops.domain.problems import Code, Problem
 from leanops.domain.schema import Schema, schema_from_json
 from leanops.domain.schema_plan import SchemaPlan
 from leanops.usecases.activate import fingerprint, record_version
 from leanops.usecases.carry_out import carry_out
 from leanops.usecases.comparison import Comparison
+from leanops.usecases.judge_schema import breaking_problems, table_problems
 from leanops.usecases.leases import Lease, held
 from leanops.usecases.operations import begin, check_free
 from leanops.usecases.places import has_rows, new_operation, settle
@@ -59,7 +59,6 @@ def deploy_schema(
     """Activate the schema in `text`; the same content twice changes nothing."""
     find_topic(platform, topic)
     schema = schema_from_json(text, source)
-    _check_table(platform, topic, schema, source)
     _check_secret(platform, topic, schema)
     with held(platform, f"topic/{topic}") as lease:
         check_free(platform, topic)
@@ -69,9 +68,10 @@ def deploy_schema(
             enable_topic(platform, topic, active.version)
             return Deployed(active, False)
         changes = difference(active, schema)
-        rebuilds = consent.rebuild or schema.policies.on_breaking == "rebuild"
-        if changes.kind == Kind.BREAKING and not rebuilds:
-            raise InvalidSchemaError(source, _breaking(changes))
+        problems = [*table_problems(platform.schemas, topic, active, schema)]
+        problems += [] if consent.rebuild else breaking_problems(schema, changes)
+        if problems:
+            raise InvalidSchemaError(source, problems)
         scope = _scope(platform, topic, schema, changes, consent, plan)
         version = max(schema.version, active.version + 1) if active else schema.version
         numbered = schema.model_copy(update={"version": version})
@@ -123,17 +123,10 @@ def _scope(
         return Scope.NONE
     if is_breaking or consent.recurate:
         return Scope.CURATED
-    wants = consent.recurate is None and changes.kind == Kind.ADDITIVE and plan is not None
-    return Scope.CURATED if wants and plan and plan.needs == "recurate" else Scope.NONE
-
-
-def _breaking(changes: Difference) -> list[Problem]:
-    hint = "deploy it with --rebuild, or write policies.on_breaking: rebuild, and the tables are made anew"
-    return [
-        Problem(Code.BREAKING_CHANGE, change.pointer, change.what, hint)
-        for change in changes.changes
-        if change.kind == Kind.BREAKING
-    ]
+    # Rows that would leave Curated are no matter of course, even where the schema only adds.
+    is_free = plan is not None and plan.needs == "recurate" and plan.leaving == 0
+    asks = consent.recurate is None and changes.kind == Kind.ADDITIVE
+    return Scope.CURATED if asks and is_free else Scope.NONE
 
 
 def _with_version(text: str, version: int) -> str:
@@ -141,19 +134,6 @@ def _with_version(text: str, version: int) -> str:
     members = msgspec.json.decode(text, type=dict[str, msgspec.Raw])
     members["version"] = msgspec.Raw(str(version).encode())
     return msgspec.json.format(msgspec.json.encode(members), indent=2).decode() + "\n"
-
-
-def _check_table(platform: Platform, topic: str, schema: Schema, source: str) -> None:
-    for other, table in platform.schemas.topics().items():
-        if other != topic and table == schema.table_name:
-            taken = f"{table!r} belongs to topic {other!r}"
-            raise InvalidSchemaError(source, [Problem(Code.TABLE_TAKEN, "/table_name", taken, "choose another name")])
-    active = platform.schemas.active(topic)
-    if active and active.table_name != schema.table_name:
-        renamed = f"is {active.table_name!r} today and cannot be renamed"
-        raise InvalidSchemaError(
-            source, [Problem(Code.TABLE_RENAMED, "/table_name", renamed, "keep the name of today")]
-        )
 
 
 def _check_secret(platform: Platform, topic: str, schema: Schema) -> None:

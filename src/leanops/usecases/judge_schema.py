@@ -99,7 +99,7 @@ def judge(intake: Intake, pending: Pending) -> Verdict:
     except InvalidSchemaError as invalid:
         return refuse(intake, pending, data, invalid.problems)
     found = difference(active, schema)
-    problems = [*_table_problems(intake.schemas, pending.topic, active, schema), *breaking_problems(schema, found)]
+    problems = [*table_problems(intake.schemas, pending.topic, active, schema), *breaking_problems(schema, found)]
     if problems:
         return refuse(intake, pending, data, problems)
     return Verdict(pending, Outcome.SOUND, candidate=Candidate(data, text, schema, found))
@@ -130,7 +130,8 @@ def breaking_problems(schema: Schema, found: Difference) -> Iterator[Problem]:
             yield Problem(Code.BREAKING_CHANGE, change.pointer, f"breaking: {change.what}", hint)
 
 
-def _table_problems(schemas: Schemas, topic: str, active: Schema | None, schema: Schema) -> Iterator[Problem]:
+def table_problems(schemas: Schemas, topic: str, active: Schema | None, schema: Schema) -> Iterator[Problem]:
+    """A Curated table is one topic's, for good."""
     if active and active.table_name != schema.table_name:
         renamed = f"is {active.table_name!r} today and cannot be renamed"
         yield Problem(Code.TABLE_RENAMED, "/table_name", renamed, "keep the name of today")

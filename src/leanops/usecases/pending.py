@@ -8,7 +8,7 @@ from leanops.domain.problems import Code, Problem
 from leanops.domain.schema import Schema
 from leanops.ports.schemas import Pending
 from leanops.usecases.audit import Actor, record_action
-from leanops.usecases.carry_out import resume
+from leanops.usecases.carry_out import cancel, resume
 from leanops.usecases.deploy_schema import Deployed, deploy_schema
 from leanops.usecases.judge_schema import Candidate, Intake, Outcome, Verdict, judge, refuse
 from leanops.usecases.operations import standing
@@ -35,7 +35,10 @@ def take_pending(platform: Platform, pending: Pending, *, actor: Actor) -> Verdi
     except InvalidSchemaError as invalid:
         return refuse(intake, pending, candidate.data, invalid.problems)
     except OperationBlockedError as blocked:
-        what, _, hint = str(blocked).partition("; ")
+        # Nobody is there to answer, and a file that waits must not hold its topic up.
+        cancel(platform, pending.topic)
+        what = str(blocked).partition("; ")[0]
+        hint = f"look at them, then: leanops schema deploy {pending.topic} FILE --accept-missing"
         return refuse(intake, pending, candidate.data, [Problem(Code.BLOCKED, "", what, hint)])
     _audit(platform, pending, deployed.schema.version, actor)
     platform.schemas.clear_failed(pending.topic)

@@ -7,7 +7,7 @@ from leanops.domain.batches import CURATED, STANDARDIZED, pipeline_id
 from leanops.domain.errors import UnknownTopicError, reason_of
 from leanops.domain.planning import Outcome
 from leanops.domain.schema import Schema
-from leanops.domain.snapshots import TableView, new_range, valid_watermark
+from leanops.domain.snapshots import TableView, has_moved, new_range, valid_watermark
 from leanops.ports.state import ATTEMPTS, BATCHES, SCHEMA_REGISTRY, Row
 from leanops.usecases.operations import Standing, all_standing
 from leanops.usecases.platform import Platform
@@ -105,13 +105,13 @@ def _new_rows(raw: TableView | None, standardized: TableView | None) -> int:
 
 
 def _is_ahead(platform: Platform, schema: Schema, standardized: TableView | None) -> bool:
-    """Whether Standardized has a batch that Curated has not read."""
+    """Whether Standardized has a batch that Curated has not read, or is not the table it read."""
     newest = valid_watermark(standardized) if standardized else None
-    if newest is None:
+    if standardized is None or newest is None:
         return False
     curated = platform.catalog.load(platform.rules.databases.curated_table(schema.table_name))
     mark = valid_watermark(curated) if curated else None
-    return mark is None or mark.source_to < newest.batch_seq
+    return mark is None or mark.source_to < newest.batch_seq or has_moved(standardized, mark)
 
 
 def _held_back(platform: Platform, failure: Row | None) -> str | None:

@@ -2,9 +2,10 @@
 
 from leanops.domain.errors import UsageError
 from leanops.domain.operations import Accept, Scope, Stage, Work
+from leanops.domain.schema import Schema
 from leanops.usecases.carry_out import carry_out
 from leanops.usecases.comparison import Comparison
-from leanops.usecases.leases import held
+from leanops.usecases.leases import Lease, held
 from leanops.usecases.operations import begin, check_free
 from leanops.usecases.places import has_rows, new_operation, settle
 from leanops.usecases.platform import Platform
@@ -29,8 +30,23 @@ def rebuild_topic(
     with held(platform, f"topic/{topic}") as lease:
         check_free(platform, topic)
         settle(platform, topic, schema, lease)
-        work = Work.REBUILD if scope == Scope.BOTH else Work.RECURATE
-        operation = new_operation(
-            platform, topic, work, actor=actor, schema=schema, active=schema, scope=scope, accept=accept
-        )
-        return carry_out(platform, begin(platform, operation, Stage.BUILDING, lease), lease, progress)
+        return rebuild_held(platform, topic, schema, lease, actor, scope=scope, accept=accept, progress=progress)
+
+
+def rebuild_held(
+    platform: Platform,
+    topic: str,
+    schema: Schema,
+    lease: Lease,
+    actor: str,
+    *,
+    scope: Scope,
+    accept: Accept,
+    progress: Progress = quiet,
+) -> Comparison | None:
+    """The same under a lease that is held, for a topic whose batches are settled."""
+    work = Work.REBUILD if scope == Scope.BOTH else Work.RECURATE
+    operation = new_operation(
+        platform, topic, work, actor=actor, schema=schema, active=schema, scope=scope, accept=accept
+    )
+    return carry_out(platform, begin(platform, operation, Stage.BUILDING, lease), lease, progress)

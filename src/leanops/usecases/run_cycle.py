@@ -11,12 +11,14 @@ from pyspark.sql import DataFrame
 
 from leanops.domain.batches import CURATED, STANDARDIZED, Batch
 from leanops.domain.errors import LeanOpsError, LeaseHeldError, LeaseLostError, reason_of
+from leanops.domain.operations import Accept, Scope
 from leanops.domain.planning import Outcome, packed
+from leanops.domain.schema import Schema
 from leanops.domain.snapshots import Snapshot
 from leanops.domain.tables import ERRORS
 from leanops.ports.tables import Lake
 from leanops.usecases import curate, standardize
-from leanops.usecases.batches import forget_failures, record_failure
+from leanops.usecases.batches import abandon, forget_failures, record_failure
 from leanops.usecases.carry_out import resume
 from leanops.usecases.commit import commit
 from leanops.usecases.drift import note_kinds
@@ -25,6 +27,7 @@ from leanops.usecases.operations import standing
 from leanops.usecases.plan_cycle import TopicPlan, plan_cycle
 from leanops.usecases.platform import Platform
 from leanops.usecases.prepared import Prepared
+from leanops.usecases.rebuild import rebuild_held
 from leanops.usecases.record_runs import LayerResult, complete_begun, record
 
 Progress = Callable[[str, str], None]
@@ -202,18 +205,30 @@ class _Cycle:
         job.prepared = standardize.prepare(self.platform, job.lake, job.plan.topic, job.plan.schema, job.lease)
 
     def _curate(self, job: _Job) -> None:
-        assert job.plan.schema is not None
+        schema = job.plan.schema
+        assert schema is not None
         job.started = time.monotonic()
         self.progress(job.plan.topic, "curate")
+        if curate.source_moved(self.platform, job.plan.topic, schema):
+            self._recurate(job, schema)
+            return
         job.lake = self.platform.lake()
         job.prepared = curate.prepare(
             self.platform,
             job.lake,
             job.plan.topic,
-            job.plan.schema,
+            schema,
             job.lease,
             accept_errors=self.accept_errors,
         )
+
+    def _recurate(self, job: _Job, schema: Schema) -> None:
+        """Curated anew where Standardized is no longer the table it was made from."""
+        topic, table = job.plan.topic, self.platform.rules.databases.curated_table(schema.table_name)
+        abandon(self.platform, topic, CURATED, table)
+        actor = f"cycle by {self.platform.owner}"
+        rebuild_held(self.platform, topic, schema, job.lease, actor, scope=Scope.CURATED, accept=Accept.ALL)
+        job.result.outcome, job.result.reason = Outcome.GAP, "Standardized had moved, so Curated was made anew"
 
     def _write_errors(self, layer: str, jobs: Sequence[_Job]) -> None:
         """One append for all topics of the bin; a row that is there already is not written again."""
