@@ -19,6 +19,8 @@ SCHEMA: dict[str, Any] = {
         {"name": "email", "path": "$.email", "type": "STRING", "pii": "mask"},
     ],
 }
+BY_ORDER = {**SCHEMA, "keys": {**SCHEMA["keys"], "idempotency_key": "$.order.id"}}
+"""A breaking change: other keys."""
 KILLS = 12 if int(os.environ.get("CRASH_SEEDS", "20")) >= 100 else 1
 START = datetime(2024, 1, 30, tzinfo=UTC)
 

@@ -8,12 +8,15 @@ import subprocess
 import sys
 import threading
 import time
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.crash.batches import KILLS, SCHEMA, planned_batches
+from leanops.ports.state import OPERATIONS
+from tests.crash.batches import BY_ORDER, KILLS, SCHEMA, planned_batches
+from tests.oracle.model import Model
 from tests.verify import assert_settled, assert_tables, replayed
 from tests.world import PII_KEY, World
 
@@ -80,6 +83,32 @@ def test_sigkill_at_random_moments_loses_and_doubles_nothing(world: World) -> No
     assert model.totals["read"] == sum(len(batch) for batch in planned_batches())
     assert_tables(world, "orders", model)
     assert_settled(world, "orders")
+
+
+def test_sigkill_during_deploys_with_a_rebuild_leaves_nothing_half(world: World) -> None:
+    chance = random.Random(8)
+    rows = [row for batch in planned_batches()[:8] for row in batch]
+    world.add("orders", json.dumps(SCHEMA))
+    world.publish("orders", rows)
+    world.cycle()
+    for hours in range(1, max(2, KILLS // 3) + 1):
+        worker = Worker(world, hours, "operate")
+        assert worker.wait_for("ready"), "the worker did not start"
+        assert not worker.wait_for("ended", chance.uniform(1, 20))
+        worker.signal(signal.SIGKILL)
+        worker.end()
+    world.now += timedelta(hours=100)
+    world.settle()
+    active = world.platform().schemas.active("orders")
+    assert active
+    model = Model("orders", SCHEMA, pii_key=PII_KEY)
+    model.standardize(rows)
+    model.curate()
+    for version in range(2, active.version + 1):
+        model.set_schema({**(SCHEMA if version % 2 else BY_ORDER), "version": version})
+        model.rebuild(rows)
+    assert_tables(world, "orders", model)
+    assert [stored.row for stored in world.platform().state.rows(OPERATIONS)] == []
 
 
 def test_a_writer_stopped_between_its_check_and_its_commit_is_refused_by_the_table(world: World) -> None:

@@ -18,7 +18,7 @@ from leanops.usecases.platform import Platform
 from leanops.usecases.rebuild import rebuild_topic
 from leanops.usecases.rollback import plan_rollback, roll_back_topic
 from leanops.usecases.topics import find_topic, resume_topic
-from tests.crash.batches import SCHEMA, orders
+from tests.crash.batches import BY_ORDER, SCHEMA, orders
 from tests.crash.test_abandonment import stop_at
 from tests.oracle.model import Model
 from tests.oracle.rows import RawRow
@@ -27,7 +27,6 @@ from tests.world import PII_KEY, Abandoned, World
 
 EVERY = 1 if os.environ.get("CI") else 6
 """Away from CI only every sixth step is tried."""
-BY_ORDER = {**SCHEMA, "keys": {**SCHEMA["keys"], "idempotency_key": "$.order.id"}}
 
 
 def with_least(least: int) -> dict[str, Any]:

@@ -10,7 +10,8 @@ from typing import Any
 
 from leanops.ports.tables import Merge
 from leanops.runtimes.embedded import Embedded
-from tests.crash.batches import planned_batches
+from leanops.usecases.deploy_schema import Consent, deploy_schema
+from tests.crash.batches import BY_ORDER, SCHEMA, planned_batches
 from tests.world import World
 
 TOPIC = "orders"
@@ -61,6 +62,8 @@ def main() -> None:
         lake = GatedLake(embedded.lake(), Path(folder))
         result = world.cycle(world.platform(lake=lambda: lake))[TOPIC]
         say({"outcome": result.outcome.value, "reason": result.reason})
+    elif mode == "operate":
+        operate(world)
     else:
         run(world)
         say({"finished": True})
@@ -76,6 +79,17 @@ def run(world: World) -> None:
         world.publish(TOPIC, batch)
         world.cycle()
     world.settle()
+
+
+def operate(world: World) -> None:
+    """One breaking deploy after the other, until somebody ends it."""
+    world.with_rules(rebuild_rows=20)
+    world.cycle()
+    while True:
+        platform = world.platform()
+        active = platform.schemas.active(TOPIC)
+        schema = SCHEMA if active and active.keys.idempotency_key == BY_ORDER["keys"]["idempotency_key"] else BY_ORDER
+        deploy_schema(platform, TOPIC, json.dumps(schema), "worker", "worker", Consent(rebuild=True))
 
 
 def say(what: dict[str, Any]) -> None:

@@ -152,6 +152,18 @@ def test_work_that_fails_gives_its_lease_back_too(one: Platform, two: Platform) 
     assert acquire(two, "topic/t").generation == 2
 
 
+def test_who_can_wait_gets_the_lease_as_soon_as_it_is_free(one: Platform, two: Platform) -> None:
+    taken = acquire(one, "topic/orders")
+    timer = threading.Timer(0.05, release, (one, taken))
+    timer.start()
+    with held(two, "topic/orders", wait_s=60) as lease:
+        assert lease.generation == taken.generation + 1
+    timer.join()
+    acquire(one, "topic/orders")
+    with pytest.raises(LeaseHeldError), held(two, "topic/orders", wait_s=0.01):
+        pytest.fail("it was not free")
+
+
 def test_a_killed_worker_leaves_its_lease_to_expire(one: Platform, two: Platform, clock: Clock) -> None:
     class Kill(BaseException):
         pass

@@ -37,6 +37,7 @@ delivery_s = 5
 cycle_s = 30
 """
 CATALOG_NAME = "leanops"
+OPERATION_WAITS_S = 120.0
 
 
 def find_home() -> Path:
@@ -196,4 +197,5 @@ def _rules(settings: Settings) -> Rules:
         explore=settings.explore,
         workers=settings.workers,
         rebuild_rows=settings.rebuild_rows,
+        wait_s=OPERATION_WAITS_S,
     )

@@ -69,7 +69,7 @@ def resume(
     platform: Platform, topic: str, *, accept_missing: bool = False, progress: Progress = quiet
 ) -> Comparison | None:
     """Go on with what a crash or a question stopped."""
-    with held(platform, f"topic/{topic}") as lease:
+    with held(platform, f"topic/{topic}", wait_s=platform.rules.wait_s) as lease:
         found = _found(platform, topic)
         if accept_missing:
             agreed = msgspec.structs.replace(found.operation, accept=Accept.ALL)
@@ -79,7 +79,7 @@ def resume(
 
 def cancel(platform: Platform, topic: str) -> Operation:
     """Undo an operation that only built beside the live tables so far."""
-    with held(platform, f"topic/{topic}") as lease:
+    with held(platform, f"topic/{topic}", wait_s=platform.rules.wait_s) as lease:
         found = _found(platform, topic)
         operation = found.operation
         if found.stage == Stage.GOING:

@@ -1,6 +1,7 @@
 """Leases: one worker per topic, with a generation that fences off whoever had it before."""
 
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -8,6 +9,8 @@ from dataclasses import dataclass
 from leanops.domain.errors import LeaseHeldError, LeaseLostError, RetryableError, StateConflictError
 from leanops.ports.state import LOCKS, Row
 from leanops.usecases.platform import Platform
+
+LOOK_AGAIN_S = 0.2
 
 
 @dataclass(frozen=True)
@@ -76,9 +79,12 @@ def _until(platform: Platform) -> int:
 
 
 @contextmanager
-def held(platform: Platform, resource: str) -> Iterator[Lease]:
-    """Work under a lease that is kept alive meanwhile; a killed process leaves it to expire."""
-    lease = acquire(platform, resource)
+def held(platform: Platform, resource: str, *, wait_s: float = 0) -> Iterator[Lease]:
+    """Work under a lease that is kept alive meanwhile; a killed process leaves it to expire.
+
+    One that another worker has is waited for, up to `wait_s` seconds.
+    """
+    lease = _acquired(platform, resource, time.monotonic() + wait_s)
     done = threading.Event()
     heart = threading.Thread(target=_beat, args=(platform, lease, done), name=f"lease-{resource}", daemon=True)
     heart.start()
@@ -91,6 +97,16 @@ def held(platform: Platform, resource: str) -> Iterator[Lease]:
         _let_go(platform, lease, heart, done)
     finally:
         done.set()
+
+
+def _acquired(platform: Platform, resource: str, deadline: float) -> Lease:
+    while True:
+        try:
+            return acquire(platform, resource)
+        except LeaseHeldError:
+            if time.monotonic() >= deadline:
+                raise
+            time.sleep(LOOK_AGAIN_S)
 
 
 def _beat(platform: Platform, lease: Lease, done: threading.Event) -> None:

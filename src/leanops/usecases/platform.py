@@ -31,6 +31,8 @@ class Rules:
     found_keys: int = 2_000
     explore: bool = False
     workers: int = 4
+    wait_s: float = 0
+    """How long an operation waits for a cycle to let go of its topic."""
     rebuild_rows: int = 2_000_000
     """About as many rows are made anew at a time; what is done need not be done again after a crash."""
 

@@ -27,7 +27,7 @@ def rebuild_topic(
     schema = platform.schemas.active(topic)
     if schema is None or not has_rows(platform, platform.rules.databases.standardized_table(topic)):
         raise UsageError(f"topic {topic!r} has no tables to rebuild yet; run: leanops cycle --topic {topic}")
-    with held(platform, f"topic/{topic}") as lease:
+    with held(platform, f"topic/{topic}", wait_s=platform.rules.wait_s) as lease:
         check_free(platform, topic)
         settle(platform, topic, schema, lease)
         return rebuild_held(platform, topic, schema, lease, actor, scope=scope, accept=accept, progress=progress)

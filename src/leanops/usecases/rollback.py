@@ -80,7 +80,7 @@ def plan_rollback(platform: Platform, topic: str, *, snapshot: int | None = None
 def roll_back_topic(platform: Platform, plan: Rollback, actor: str, progress: Progress = quiet) -> Rollback:
     """Go back; the topic stays paused, because the next cycle would redo what is undone here."""
     topic = plan.topic
-    with held(platform, f"topic/{topic}") as lease:
+    with held(platform, f"topic/{topic}", wait_s=platform.rules.wait_s) as lease:
         check_free(platform, topic)
         schema = _active(platform, topic)
         settle(platform, topic, schema, lease)
