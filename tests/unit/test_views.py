@@ -16,7 +16,7 @@ from leanops.usecases.deploy_schema import deploy_schema
 from leanops.usecases.platform import Platform
 from leanops.usecases.topics import add_topic
 from leanops.views.balance import running_totals, whole_topic
-from leanops.views.errors import find_error, list_errors, payload_of
+from leanops.views.errors import Wanted, find_error, list_errors, payload_of
 from leanops.views.sources import Sources
 from leanops.views.status import TopicStatus, status
 from tests.builders import NOW, NOW_MS, event, land, schema_text, snapshot, table, watermark
@@ -197,10 +197,9 @@ def test_errors_are_filtered_and_come_newest_first(runtime: Embedded, sources: S
     quarantine(platform, "m1", "01" * 16)
     quarantine(platform, "m2", "02" * 16, detected_ts=NOW.replace(hour=9))
     quarantine(platform, "m3", "03" * 16, layer="standardized", topic_name="other")
-    everything: dict[str, Any] = {"topic": None, "rule": None, "layer": None, "limit": 10}
 
-    def ids(**wanted: Any) -> list[str]:
-        return [row["error_id"][:2] for row in list_errors(sources, **{**everything, **wanted})]
+    def ids(limit: int = 10, **wanted: Any) -> list[str]:
+        return [row["error_id"][:2] for row in list_errors(sources, Wanted(**wanted), limit).rows]
 
     assert ids() == ["02", "01", "03"]
     assert ids(limit=1) == ["02"]

@@ -1,16 +1,19 @@
 """Quarantined rows: listed, and one of them with the event it came from."""
 
+import heapq
 import json
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from itertools import islice
 from typing import Any
 
 from leanops.domain.batches import CURATED, STANDARDIZED
 from leanops.domain.errors import UsageError
 from leanops.domain.failures import DEAD_LETTERS
 from leanops.ports.query import quoted
+from leanops.views.error_status import RESOLVED, SUPERSEDED, UNSETTLED, settled
 from leanops.views.sources import Sources
 
 _COLUMNS = (
@@ -42,30 +45,89 @@ class Payload:
     copies: int
 
 
-def list_errors(
-    sources: Sources,
-    *,
-    topic: str | None,
-    rule: str | None,
-    layer: str | None,
-    limit: int,
-    status: str | None = None,
-) -> list[dict[str, Any]]:
-    """The newest rows of the error tables that fit, newest first."""
-    wanted = {
-        "topic_name = ?": topic,
-        "layer = ?": layer,
-        "status = ?": status,
-        "list_contains([f.rule FOR f IN failures], ?)": rule,
-    }
-    conditions = [condition for condition, value in wanted.items() if value is not None]
-    values = [value for value in wanted.values() if value is not None]
-    where = f"WHERE {' AND '.join(conditions)}" if conditions else ""
-    found: list[dict[str, Any]] = []
-    for table in _tables(sources, layer):
-        newest = f"SELECT {', '.join(_COLUMNS)} FROM {table} {where} ORDER BY detected_ts DESC, error_id LIMIT {limit}"
-        found += sources.query.ask(newest, values).as_dicts()
-    return sorted(found, key=lambda row: (-row["detected_ts"].timestamp(), row["error_id"]))[:limit]
+@dataclass(frozen=True)
+class Wanted:
+    """Which rows of the error tables are asked for; None is all."""
+
+    topic: str | None = None
+    rule: str | None = None
+    layer: str | None = None
+    statuses: Collection[str] | None = None
+
+    def condition(self) -> tuple[str, list[str]]:
+        """What a stored row must be like, as a WHERE clause with its values."""
+        wanted: dict[str, Sequence[str]] = {
+            "topic_name = ?": [self.topic] if self.topic else [],
+            "layer = ?": [self.layer] if self.layer else [],
+            "list_contains([f.rule FOR f IN failures], ?)": [self.rule] if self.rule else [],
+        }
+        stored = sorted({one for status in self.statuses or () for one in _stored_as(status)})
+        wanted[f"status IN ({', '.join('?' * len(stored))})"] = stored
+        terms = {term: values for term, values in wanted.items() if values}
+        where = f"WHERE {' AND '.join(terms)}" if terms else ""
+        return where, [value for values in terms.values() for value in values]
+
+
+@dataclass(frozen=True)
+class Page:
+    """The newest rows that fit, and how many newer ones nobody has to look at any more."""
+
+    rows: list[dict[str, Any]]
+    passed: int
+
+
+def list_errors(sources: Sources, wanted: Wanted, limit: int) -> Page:
+    """The newest rows of the error tables that fit, newest first; `status` is what holds now."""
+    fate = _Fate(sources)
+    most = limit
+    while True:
+        rows, passed, read = [], 0, 0
+        for row in _newest(sources, wanted, most):
+            told = fate.told(row)
+            is_wanted = wanted.statuses is None or told["status"] in wanted.statuses
+            rows += [told] if is_wanted else []
+            passed += not is_wanted and told["status"] in (RESOLVED, SUPERSEDED)
+            read += 1
+            if len(rows) == limit:
+                break
+        if len(rows) == limit or read < most:
+            return Page(rows, passed)
+        most *= 20
+
+
+def _newest(sources: Sources, wanted: Wanted, most: int) -> Iterator[dict[str, Any]]:
+    where, values = wanted.condition()
+    answers = []
+    for table in _tables(sources, wanted.layer):
+        newest = f"SELECT {', '.join(_COLUMNS)} FROM {table} {where} ORDER BY detected_ts DESC, error_id LIMIT {most}"
+        answers.append(sources.query.ask(newest, values).as_dicts())
+    merged = heapq.merge(*answers, key=lambda row: (-row["detected_ts"].timestamp(), row["error_id"]))
+    yield from islice(merged, most)
+
+
+@dataclass
+class _Fate:
+    """Rows with the status that holds now; each topic's tables are read at most once, and only if it has rows."""
+
+    sources: Sources
+    known: dict[tuple[str, str], dict[str, str]] = field(default_factory=dict)
+
+    def told(self, row: dict[str, Any]) -> dict[str, Any]:
+        """The row with `status` as it is now and `stored_status` as it is written."""
+        stored = row["status"]
+        now = self._now(row) if stored in UNSETTLED else None
+        return {**row, "status": now or stored, "stored_status": stored}
+
+    def _now(self, row: dict[str, Any]) -> str | None:
+        place = (row["layer"], row["topic_name"])
+        if place not in self.known:
+            self.known[place] = {one.error_id: one.status for one in settled(self.sources, *place)}
+        return self.known[place].get(row["error_id"])
+
+
+def _stored_as(status: str) -> Collection[str]:
+    """The stored statuses a row of this status can have."""
+    return UNSETTLED if status in (RESOLVED, SUPERSEDED) else (status,)
 
 
 def find_error(sources: Sources, error_id: str, layer: str | None = None) -> dict[str, Any]:
@@ -80,7 +142,7 @@ def find_error(sources: Sources, error_id: str, layer: str | None = None) -> dic
     if len(found) != 1:
         problem = "several errors begin with" if found else "there is no error"
         raise UsageError(f"{problem} {error_id!r}; see them with: {listing}")
-    return found[0]
+    return _Fate(sources).told(found[0])
 
 
 def payload_of(sources: Sources, error: dict[str, Any]) -> Payload | None:

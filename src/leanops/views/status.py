@@ -1,16 +1,18 @@
 """The health of every topic: what it holds, what waits, what failed, and whether it balances."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
 from leanops.domain.batches import CURATED, STANDARDIZED, pipeline_id
 from leanops.domain.errors import LeanOpsError, UnknownTopicError
+from leanops.domain.failures import Status
 from leanops.domain.snapshots import TableView, valid_watermark
 from leanops.ports.query import quoted
 from leanops.ports.state import ATTEMPTS, SCHEMA_REGISTRY, Row
 from leanops.views.balance import Balance, lag_of, rows_in, running_totals
+from leanops.views.error_status import settled
 from leanops.views.sources import Sources
 
 
@@ -64,21 +66,23 @@ def status(sources: Sources, topics: Sequence[str] | None = None) -> list[TopicS
         if topic not in registry:
             raise UnknownTopicError(topic)
     attempts = {str(stored.row["pipeline_id"]): stored.row for stored in sources.state.rows(ATTEMPTS)}
-    parse_errors = open_errors(sources, sources.databases.parse_errors)
-    errors = open_errors(sources, sources.databases.errors)
+    chosen = sorted(topics or registry)
+    parse_errors, errors = (open_errors(sources, layer, chosen) for layer in (STANDARDIZED, CURATED))
     return [
         _status(sources, registry[topic], attempts, parse_errors.get(topic, 0), errors.get(topic, 0))
-        for topic in sorted(topics or registry)
+        for topic in chosen
     ]
 
 
-def open_errors(sources: Sources, table: str) -> dict[str, int]:
-    """Topic → rows of an error table that nobody has dealt with."""
+def open_errors(sources: Sources, layer: str, topics: Collection[str]) -> dict[str, int]:
+    """Topic → rows of a layer's error table that somebody has to look at."""
+    table = sources.databases.parse_errors if layer == STANDARDIZED else sources.databases.errors
     if sources.catalog.load(table) is None:
         return {}
-    name = quoted(table)
-    answer = sources.query.ask(f"SELECT topic_name, count(*) FROM {name} WHERE status = 'OPEN' GROUP BY topic_name")
-    return dict(answer.rows)
+    stored = f"SELECT topic_name, count(*) FROM {quoted(table)} WHERE status = ? GROUP BY topic_name"
+    found = {topic: rows for topic, rows in sources.query.ask(stored, [Status.OPEN.value]).rows if topic in topics}
+    settled_since = {topic: sum(one.stored == Status.OPEN for one in settled(sources, layer, topic)) for topic in found}
+    return {topic: rows - settled_since[topic] for topic, rows in found.items()}
 
 
 def _status(sources: Sources, row: Row, attempts: Mapping[str, Row], parse_errors: int, errors: int) -> TopicStatus:

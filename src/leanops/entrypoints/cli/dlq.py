@@ -52,17 +52,11 @@ def list_(
     with opened() as runtime:
         from leanops.domain.failures import DEAD_LETTERS
         from leanops.ports.state import ERROR_TRACKER
-        from leanops.views.errors import list_errors, summary
+        from leanops.views.errors import Wanted, list_errors, summary
 
         _check_topic(runtime, topic)
-        found = list_errors(
-            runtime.sources(),
-            topic=topic,
-            rule=known_rule(rule),
-            layer=DEAD_LETTERS,
-            limit=limit,
-            status=status.name if status else None,
-        )
+        wanted = Wanted(topic, known_rule(rule), DEAD_LETTERS, [status.name] if status else None)
+        found = list_errors(runtime.sources(), wanted, limit).rows
         undrained = sum(1 for _ in runtime.platform.state.rows(ERROR_TRACKER))
     if as_json:
         print_json_array(found)

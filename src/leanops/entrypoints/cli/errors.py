@@ -22,9 +22,24 @@ class Layer(StrEnum):
     CURATED = "curated"
 
 
+class StatusName(StrEnum):
+    """What became of an error; resolved and superseded follow from the tables as they are now."""
+
+    OPEN = "open"
+    REPLAYED = "replayed"
+    RESOLVED = "resolved"
+    SUPERSEDED = "superseded"
+    DISCARDED = "discarded"
+    ALL = "all"
+
+
+_UNSETTLED = (StatusName.OPEN.name, StatusName.REPLAYED.name)
 TopicFilter = Annotated[str | None, typer.Option("--topic", metavar="TOPIC", help="Only this topic.")]
 RuleFilter = Annotated[str | None, typer.Option("--rule", metavar="RULE", help="Only this rule, like cde_missing.")]
 LayerFilter = Annotated[Layer | None, typer.Option("--layer", help="Only this layer.")]
+StatusFilter = Annotated[
+    StatusName | None, typer.Option("--status", help="Only with this status; open and replayed if left out.")
+]
 Limit = Annotated[int, typer.Option("--limit", min=1, max=100_000, help="At most this many, newest first.")]
 ErrorId = Annotated[str, typer.Argument(metavar="ERROR_ID", help="Id of the error, or its first characters.")]
 
@@ -34,19 +49,20 @@ def list_(
     topic: TopicFilter = None,
     rule: RuleFilter = None,
     layer: LayerFilter = None,
+    status: StatusFilter = None,
     limit: Limit = 20,
     as_json: Json = False,
 ) -> None:
     """List quarantined rows, newest first, with every rule broken."""
     with opened() as runtime:
         from leanops.usecases.topics import find_topic
-        from leanops.views.errors import list_errors, summary
+        from leanops.views.errors import Wanted, list_errors, summary
 
         if topic:
             find_topic(runtime.platform, topic)
-        found = list_errors(runtime.sources(), topic=topic, rule=known_rule(rule), layer=layer, limit=limit)
+        found = list_errors(runtime.sources(), Wanted(topic, known_rule(rule), layer, _statuses(status)), limit)
     if as_json:
-        print_json_array(found)
+        print_json_array(found.rows)
         return
     rows = [
         [
@@ -55,11 +71,19 @@ def list_(
             *(row[name] for name in _SHOWN),
             summary(row["failures"]),
         ]
-        for row in found
+        for row in found.rows
     ]
     if rows:
         print_table(("error", "detected", "topic", "layer", "status", "message", "failures"), rows)
-    say(f"the newest {limit:,}; more with --limit" if len(found) == limit else counted(len(found), "error"))
+    said = f"the newest {limit:,}; more with --limit" if len(rows) == limit else counted(len(rows), "error")
+    passed = status is None and found.passed
+    say(f"{said}; {found.passed:,} resolved or superseded left out, see them with --status all" if passed else said)
+
+
+def _statuses(status: StatusName | None) -> tuple[str, ...] | None:
+    if status is None:
+        return _UNSETTLED
+    return None if status is StatusName.ALL else (status.name,)
 
 
 @app.command()
@@ -90,7 +114,9 @@ def show(error_id: ErrorId, as_json: Json = False) -> None:
 
 def print_error(error: dict[str, Any]) -> None:
     """The row, and a line for each rule it broke."""
-    rows = [[name, shown(value)] for name, value in error.items() if name != "failures"]
+    told = error["stored_status"] != error["status"]
+    left_out = ("failures",) if told else ("failures", "stored_status")
+    rows = [[name, shown(value)] for name, value in error.items() if name not in left_out]
     print_table(("error", ""), rows)
     say("")
     columns = ("rule", "column", "path", "message", "value")
