@@ -4,6 +4,9 @@ Tables are first built beside the live ones (`building`; it can still be undone)
 there it only goes forward).
 """
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from enum import StrEnum
 
 import msgspec
@@ -99,3 +102,33 @@ def to_text(operation: Operation) -> str:
 
 def from_text(text: str) -> Operation:
     return msgspec.json.decode(text, type=Operation)
+
+
+@dataclass(frozen=True)
+class Standing:
+    """An operation that was begun and is not finished."""
+
+    operation: Operation
+    stage: Stage
+    blocked: str | None
+    """Why it waits for a person."""
+
+    @property
+    def begun(self) -> str:
+        """What was begun, when and by whom."""
+        at = datetime.fromtimestamp(self.operation.begun_ms / 1000, UTC)
+        return f"{self.operation.work.value} begun at {at:%Y-%m-%d %H:%M:%S} UTC by {self.operation.actor}"
+
+    def sentence(self) -> str:
+        """What holds the topic up, and what to do."""
+        if self.blocked:
+            return f"{self.begun} waits: {self.blocked}"
+        again = f"leanops rebuild {self.operation.topic}"
+        undo = f", or undo it with: {again} --cancel" if self.stage == Stage.BUILDING else ""
+        return f"{self.begun} is not finished; the next cycle goes on with it, or now: {again} --resume{undo}"
+
+
+def standing_from(row: Mapping[str, object]) -> Standing:
+    """The operation a row of the state store holds."""
+    blocked = row["blocked"]
+    return Standing(from_text(str(row["intent"])), Stage(str(row["stage"])), str(blocked) if blocked else None)

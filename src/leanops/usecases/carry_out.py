@@ -2,14 +2,14 @@
 
 import msgspec
 
-from leanops.domain.errors import OperationBlockedError, UsageError
-from leanops.domain.operations import Accept, Operation, Scope, Stage, Work
+from leanops.domain.errors import OperationBlockedError, UnbalancedBatchError, UsageError
+from leanops.domain.operations import Accept, Operation, Scope, Stage, Standing, Work
 from leanops.usecases.activate import activate
 from leanops.usecases.batches import schema_of_version
 from leanops.usecases.carry_over import carry_over
 from leanops.usecases.comparison import Comparison, compare
 from leanops.usecases.leases import Lease, held
-from leanops.usecases.operations import Standing, advance, begin, block, close, standing
+from leanops.usecases.operations import advance, begin, block, close, standing
 from leanops.usecases.platform import Platform
 from leanops.usecases.roll_back import roll_back
 from leanops.usecases.shadow import Progress, Shadow, quiet
@@ -43,7 +43,11 @@ def _build(platform: Platform, operation: Operation, shadow: Shadow, lease: Leas
     except OperationBlockedError as blocked:
         raise _blocked(platform, operation, blocked.reason, lease) from None
     carry_over(shadow)
-    found = compare(shadow, same_keys=shadow.keeps_keys)
+    try:
+        found = compare(shadow, same_keys=shadow.keeps_keys)
+    except UnbalancedBatchError:
+        shadow.drop()
+        raise
     refused = found.refused(operation.accept)
     if refused:
         like = f"like those of messages {', '.join(found.examples)}"

@@ -44,7 +44,7 @@ def compare(shadow: Shadow, *, same_keys: bool) -> Comparison:
     if after != keys:
         raise UnbalancedBatchError(
             f"{shadow.operation.topic}: {after} rows of {keys} keys were built, so two processes built at once; "
-            f"start anew with: leanops rebuild {shadow.operation.topic} --cancel"
+            "what they built is thrown away, and the next try starts anew"
         )
     live_at = shadow.operation.curated.snapshot if shadow.operation.curated else None
     if live_at is None:

@@ -1,42 +1,21 @@
 """Operations in the state store: written down before they start, closed when nothing of them is left to do."""
 
-from dataclasses import dataclass
-from datetime import UTC, datetime
-
 from leanops.domain.errors import StateConflictError, UsageError
-from leanops.domain.operations import Operation, Stage, from_text, to_text
-from leanops.ports.state import OPERATIONS, Row, Stored
+from leanops.domain.operations import Operation, Stage, Standing, standing_from, to_text
+from leanops.ports.state import OPERATIONS, Row
 from leanops.usecases.leases import Lease
 from leanops.usecases.platform import Platform
-
-
-@dataclass(frozen=True)
-class Standing:
-    """An operation that was begun and is not finished."""
-
-    operation: Operation
-    stage: Stage
-    blocked: str | None
-    """Why it waits for a person."""
-
-    def sentence(self) -> str:
-        """What holds the topic up, and what to do."""
-        begun = datetime.fromtimestamp(self.operation.begun_ms / 1000, UTC)
-        said = f"{self.operation.work.value} begun at {begun:%Y-%m-%d %H:%M:%S} UTC by {self.operation.actor}"
-        if self.blocked:
-            return f"{said} waits: {self.blocked}"
-        return f"{said} is not finished; go on with: leanops rebuild {self.operation.topic} --resume"
 
 
 def standing(platform: Platform, topic: str) -> Standing | None:
     """The unfinished operation of a topic, if there is one."""
     stored = platform.state.get(OPERATIONS, (topic,))
-    return _standing(stored) if stored else None
+    return standing_from(stored.row) if stored else None
 
 
 def all_standing(platform: Platform) -> dict[str, Standing]:
     """Every unfinished operation by its topic."""
-    found = (_standing(stored) for stored in platform.state.rows(OPERATIONS))
+    found = (standing_from(stored.row) for stored in platform.state.rows(OPERATIONS))
     return {one.operation.topic: one for one in found}
 
 
@@ -44,7 +23,7 @@ def check_free(platform: Platform, topic: str) -> None:
     """Raise where an operation stands: a second one would build on tables that are about to change."""
     found = standing(platform, topic)
     if found:
-        raise UsageError(f"{topic}: {found.sentence()}, or undo it with: leanops rebuild {topic} --cancel")
+        raise UsageError(f"{topic}: {found.sentence()}")
 
 
 def begin(platform: Platform, operation: Operation, stage: Stage, lease: Lease) -> Standing:
@@ -90,9 +69,3 @@ def _write(platform: Platform, operation: Operation, stage: Stage, blocked: str 
         "updated_at": platform.now_ms(),
     }
     platform.state.put(OPERATIONS, row, expected=stored.revision if stored else None)
-
-
-def _standing(stored: Stored) -> Standing:
-    row = stored.row
-    blocked = row["blocked"]
-    return Standing(from_text(str(row["intent"])), Stage(str(row["stage"])), str(blocked) if blocked else None)

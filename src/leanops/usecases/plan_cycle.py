@@ -5,11 +5,12 @@ from dataclasses import dataclass
 
 from leanops.domain.batches import CURATED, STANDARDIZED, pipeline_id
 from leanops.domain.errors import UnknownTopicError, reason_of
+from leanops.domain.operations import Standing
 from leanops.domain.planning import Outcome
 from leanops.domain.schema import Schema
 from leanops.domain.snapshots import TableView, has_moved, new_range, valid_watermark
 from leanops.ports.state import ATTEMPTS, BATCHES, SCHEMA_REGISTRY, Row
-from leanops.usecases.operations import Standing, all_standing
+from leanops.usecases.operations import all_standing
 from leanops.usecases.platform import Platform
 
 PAUSED = "PAUSED"

@@ -160,7 +160,7 @@ class _Cycle:
         unfinished = standing(self.platform, plan.topic)
         if unfinished:
             return _Job(plan, lease, TopicResult(plan.topic, Outcome.PAUSED, unfinished.sentence()))
-        schema = self.platform.schemas.active(plan.topic) if plan.schema else None
+        schema = self.platform.schemas.active(plan.topic)
         return _Job(replace(plan, schema=schema), lease, TopicResult(plan.topic, Outcome.NO_NEW_DATA))
 
     def _record(self, jobs: Sequence[_Job]) -> None:

@@ -1,14 +1,13 @@
 """What was built beside the live tables takes their place: error rows first, Standardized, Curated last."""
 
 from collections.abc import Mapping
-from dataclasses import asdict
 
 import msgspec
 from pyspark.sql import functions as F
 
 from leanops.domain.batches import CURATED, STANDARDIZED, Batch
 from leanops.domain.operations import Scope
-from leanops.domain.snapshots import Snapshot, has_batch, watermark_from, watermark_of
+from leanops.domain.snapshots import has_batch, watermark_from, watermark_of
 from leanops.domain.tables import ERRORS, TableDefinition
 from leanops.usecases.batches import set_checkpoint
 from leanops.usecases.curate import curated_definition, sealed_with
@@ -45,31 +44,31 @@ def _put_errors(shadow: Shadow, source: str, target: str) -> None:
 
 def _swap_standardized(shadow: Shadow) -> LayerResult:
     batch = shadow.standardized_batch()
+    there = _committed(shadow, shadow.live_standardized, batch)
+    if there:
+        return there
     counts, totals = shadow.standardized_counts()
     summary = watermark_of(batch, counts, totals).summary()
     definition = shadow.standardized_definition()
-    snapshot = _replace(shadow, shadow.standardized, shadow.live_standardized, definition, batch, summary)
-    return LayerResult(batch, asdict(counts), snapshot, None)
+    return _replace(shadow, shadow.standardized, shadow.live_standardized, definition, batch, summary)
 
 
 def _swap_curated(shadow: Shadow, standardized: LayerResult | None) -> LayerResult:
     read = standardized.snapshot.snapshot_id if standardized else shadow.source()[1]
     batch = msgspec.structs.replace(shadow.curated_batch(), source_snapshot=read)
-    counts = shadow.curated_counts()
-    summary = {**watermark_of(batch, counts).summary(), **sealed_with(shadow.platform)}
+    there = _committed(shadow, shadow.live_curated, batch)
+    if there:
+        return there
+    summary = {**watermark_of(batch, shadow.curated_counts()).summary(), **sealed_with(shadow.platform)}
     definition = curated_definition(shadow.schema)
-    snapshot = _replace(shadow, shadow.curated, shadow.live_curated, definition, batch, summary)
-    return LayerResult(batch, asdict(counts), snapshot, None)
+    return _replace(shadow, shadow.curated, shadow.live_curated, definition, batch, summary)
 
 
 def _replace(
     shadow: Shadow, source: str, target: str, definition: TableDefinition, batch: Batch, summary: Mapping[str, str]
-) -> Snapshot:
-    """One replace commit, unless the table shows that it was made."""
+) -> LayerResult:
+    """One replace commit, found again if its answer is lost."""
     platform = shadow.platform
-    there = _committed(shadow, target, batch.batch_id)
-    if there:
-        return there
     view = platform.catalog.load(source)
     platform.catalog.create(target, definition)
     rows = shadow.lake.at(source, view.head if view else None).withColumns(
@@ -81,15 +80,17 @@ def _replace(
         shadow.lake.replace(rows, target, definition, summary)
     except Exception:
         # Whatever was said, the table knows.
-        there = _committed(shadow, target, batch.batch_id)
-        if there is None:
+        if _committed(shadow, target, batch) is None:
             raise
     platform.step(f"after replace {batch.layer}")
-    there = there or _committed(shadow, target, batch.batch_id)
+    there = _committed(shadow, target, batch)
     assert there is not None, target
     return there
 
 
-def _committed(shadow: Shadow, target: str, batch_id: str) -> Snapshot | None:
+def _committed(shadow: Shadow, target: str, batch: Batch) -> LayerResult | None:
+    """The batch as the live table holds it, if it does; what it was made from may be gone by then."""
     view = shadow.platform.catalog.load(target)
-    return has_batch(view, batch_id) if view else None
+    snapshot = has_batch(view, batch.batch_id) if view else None
+    mark = watermark_from(snapshot) if snapshot else None
+    return LayerResult(batch, mark.counts, snapshot, None) if snapshot and mark else None

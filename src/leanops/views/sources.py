@@ -1,8 +1,10 @@
 """What every view reads from."""
 
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 from leanops.domain.topics import Databases
+from leanops.ports.clock import Clock
 from leanops.ports.query import Query
 from leanops.ports.schemas import Schemas
 from leanops.ports.state import StateStore
@@ -18,3 +20,4 @@ class Sources:
     schemas: Schemas
     query: Query
     databases: Databases
+    clock: Clock = lambda: datetime.now(UTC)  # noqa: E731 - a field of a dataclass, not a name

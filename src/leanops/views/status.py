@@ -1,7 +1,7 @@
 """The health of every topic: what it holds, what waits, what failed, and whether it balances."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -13,6 +13,7 @@ from leanops.ports.query import quoted
 from leanops.ports.state import ATTEMPTS, SCHEMA_REGISTRY, Row
 from leanops.views.balance import Balance, lag_of, rows_in, running_totals
 from leanops.views.error_status import settled
+from leanops.views.operations import Unfinished, unfinished
 from leanops.views.sources import Sources
 
 
@@ -34,11 +35,17 @@ class TopicStatus:
     balance: Balance
     failures: Mapping[str, str] = field(default_factory=dict)
     """Layer → why it failed last; a parked one waits for `topics retry`."""
+    operation: Unfinished | None = None
 
     @property
     def last_batch_at(self) -> datetime | None:
         """When the newest batch began; its id says so."""
         return _began(self.last_batch) if self.last_batch else None
+
+    @property
+    def state(self) -> str:
+        """What it does: its operation where one stands, else its status."""
+        return self.operation.state if self.operation else self.status
 
     def as_json(self) -> dict[str, Any]:
         """The form `status --json` prints."""
@@ -46,6 +53,7 @@ class TopicStatus:
             "topic": self.topic,
             "status": self.status,
             "reason": self.reason,
+            "operation": self.operation.as_json() if self.operation else None,
             "schema_version": self.schema_version,
             "raw_rows": self.raw_rows,
             "standardized_rows": self.standardized_rows,
@@ -68,10 +76,12 @@ def status(sources: Sources, topics: Sequence[str] | None = None) -> list[TopicS
     attempts = {str(stored.row["pipeline_id"]): stored.row for stored in sources.state.rows(ATTEMPTS)}
     chosen = sorted(topics or registry)
     parse_errors, errors = (open_errors(sources, layer, chosen) for layer in (STANDARDIZED, CURATED))
-    return [
+    operations = unfinished(sources)
+    found = (
         _status(sources, registry[topic], attempts, parse_errors.get(topic, 0), errors.get(topic, 0))
         for topic in chosen
-    ]
+    )
+    return [replace(one, operation=operations.get(one.topic)) for one in found]
 
 
 def open_errors(sources: Sources, layer: str, topics: Collection[str]) -> dict[str, int]:

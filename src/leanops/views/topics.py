@@ -1,9 +1,11 @@
 """A topic in detail: its tables, and what they hold."""
 
 from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
 from typing import Any
 
 from leanops.domain.errors import LeanOpsError
+from leanops.domain.snapshots import Snapshot, TableView, is_ancestor, watermark_from
 from leanops.domain.tables import CURATED_SYSTEM_COLUMNS, RAW, STANDARDIZED_SYSTEM_COLUMNS
 from leanops.views.sources import Sources
 
@@ -20,6 +22,51 @@ class TopicTable:
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)
+
+
+@dataclass(frozen=True)
+class TableState:
+    """A snapshot of Standardized: a state a rollback can bring back."""
+
+    snapshot: int
+    at: datetime | None
+    kind: str
+    """`batch`, `rebuild`, or `other`: compaction and the like."""
+    batch: str | None
+    rows: int | None
+    """How many rows the table had then; None where no batch says so."""
+    is_head: bool
+    by_replace: bool
+    """Whether a rebuild lies between it and now."""
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def states_of(sources: Sources, topic: str, most: int) -> list[TableState]:
+    """The newest snapshots of a topic's Standardized table, newest first."""
+    view = sources.catalog.load(sources.databases.standardized_table(topic))
+    if view is None:
+        return []
+    newest = sorted(view.snapshots.values(), key=lambda snapshot: snapshot.sequence_number, reverse=True)
+    return [_state(view, snapshot) for snapshot in newest[:most]]
+
+
+def _state(view: TableView, snapshot: Snapshot) -> TableState:
+    mark = watermark_from(snapshot)
+    # Made anew, a table starts a history of its own; so does its first batch.
+    is_rebuild = mark is not None and snapshot.parent_id is None and snapshot.sequence_number > 1
+    became = {head: when for when, head in reversed(view.history)}
+    when = became.get(snapshot.snapshot_id)
+    return TableState(
+        snapshot=snapshot.snapshot_id,
+        at=datetime.fromtimestamp(when / 1000, UTC) if when else None,
+        kind="rebuild" if is_rebuild else "batch" if mark else "other",
+        batch=mark.batch_id if mark else None,
+        rows=mark.totals.rows if mark else None,
+        is_head=snapshot.snapshot_id == view.head,
+        by_replace=not is_ancestor(view, snapshot.snapshot_id),
+    )
 
 
 def tables_of(sources: Sources, topic: str) -> list[TopicTable]:

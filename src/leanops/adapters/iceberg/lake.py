@@ -97,7 +97,7 @@ class SparkLake:
         self._activate()
         view = f"errors_{secrets.token_hex(8)}"
         rows.createOrReplaceTempView(view)
-        renewed = ("failures", "schema_version", "batch_id", "record_key", "detected_ts")
+        renewed = ("failures", "schema_version", "batch_id", "record_key")
         try:
             with _translated():
                 self._session.sql(

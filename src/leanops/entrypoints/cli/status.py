@@ -36,7 +36,7 @@ def show(topics: "Sequence[TopicStatus]") -> None:
     rows = [
         [
             topic.topic,
-            topic.status,
+            topic.state,
             topic.schema_version if topic.schema_version is not None else "none",
             topic.raw_rows,
             topic.standardized_rows,
@@ -56,6 +56,8 @@ def show(topics: "Sequence[TopicStatus]") -> None:
             screen.print(f"{topic.topic}: OUT OF BALANCE: {complaint}", style="bold red")
         for layer, failure in topic.failures.items():
             screen.print(f"{topic.topic}: {layer} {failure}", style="red")
+        if topic.operation:
+            say(f"{topic.topic}: {topic.operation.sentence()}", style="yellow")
         if topic.reason:
             screen.print(f"{topic.topic}: {topic.status.lower()}: {topic.reason}", style="yellow")
 

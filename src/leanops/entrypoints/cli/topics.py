@@ -1,5 +1,6 @@
 """Topics: added, listed, paused, resumed, retried."""
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -14,8 +15,11 @@ from leanops.entrypoints.cli.output import counted, print_json, print_json_array
 if TYPE_CHECKING:
     from leanops.usecases.platform import Platform
     from leanops.usecases.topics import Topic as Registered
+    from leanops.views.operations import Unfinished
+    from leanops.views.topics import TableState
 
 app = typer.Typer(no_args_is_help=True)
+SNAPSHOTS_SHOWN = 10
 app.command("discover")(discover.discover)
 SomeTopic = Annotated[str | None, typer.Argument(metavar="TOPIC", help="Name of the topic; or use --all.")]
 All = Annotated[bool, typer.Option("--all", help="Every topic: maintenance mode.")]
@@ -28,12 +32,13 @@ def list_(as_json: Json = False) -> None:
     """List every topic with its status and schema version."""
     with opened() as runtime:
         from leanops.usecases.topics import list_topics
+        from leanops.views.operations import unfinished
 
-        found = list_topics(runtime.platform)
+        found, operations = list_topics(runtime.platform), unfinished(runtime.sources())
     if as_json:
-        print_json_array(_as_json(topic) for topic in found)
+        print_json_array(_as_json(topic, operations.get(topic.name)) for topic in found)
     elif found:
-        rows = [[one.name, one.status, one.schema_version or "none", one.reason] for one in found]
+        rows = [_listed(topic, operations.get(topic.name)) for topic in found]
         print_table(("topic", "status", "schema", "reason"), rows)
     else:
         say("no topics yet; add one with: leanops topics add TOPIC")
@@ -41,17 +46,18 @@ def list_(as_json: Json = False) -> None:
 
 @app.command()
 def show(topic: Topic, as_json: Json = False) -> None:
-    """Show one topic: its status, its tables, its balance."""
+    """Show one topic: its status, its tables, its balance, and the snapshots a rollback can bring back."""
     with opened() as runtime:
         from leanops.entrypoints.cli import status
         from leanops.views.status import status as status_of
-        from leanops.views.topics import tables_of
+        from leanops.views.topics import states_of, tables_of
 
         sources = runtime.sources()
         found = status_of(sources, [topic])
-        tables = tables_of(sources, topic)
+        tables, states = tables_of(sources, topic), states_of(sources, topic, SNAPSHOTS_SHOWN)
     if as_json:
-        print_json({**found[0].as_json(), "tables": [one.as_json() for one in tables]})
+        shown = {"tables": [one.as_json() for one in tables], "snapshots": [one.as_json() for one in states]}
+        print_json({**found[0].as_json(), **shown})
         return
     status.show(found)
     say("")
@@ -62,6 +68,25 @@ def show(topic: Topic, as_json: Json = False) -> None:
         for one in tables
     ]
     print_table(("layer", "table", "payload columns", "snapshots"), rows)
+    if states:
+        _show_states(topic, states)
+
+
+def _show_states(topic: str, states: "Sequence[TableState]") -> None:
+    say("")
+    rows = [
+        [str(one.snapshot), one.at.replace(microsecond=0) if one.at else None, one.kind, one.batch, one.rows, _now(one)]
+        for one in states
+    ]
+    print_table(("snapshot of Standardized", "since", "kind", "batch", "rows", ""), rows, grouped=True)
+    if len(states) > 1:
+        say(f"back to one of them: leanops rollback {topic} --to SNAPSHOT")
+
+
+def _now(state: "TableState") -> str:
+    if state.is_head:
+        return "now"
+    return "before a rebuild, or undone" if state.by_replace else ""
 
 
 @app.command()
@@ -139,11 +164,17 @@ def _audit(platform: "Platform", action: str, names: list[str], reason: str | No
     record_action(platform, actor(), action, names, {"reason": reason} if reason else None)
 
 
-def _as_json(topic: "Registered") -> dict[str, object]:
+def _listed(topic: "Registered", operation: "Unfinished | None") -> list[object]:
+    state, reason = (operation.state, operation.sentence()) if operation else (topic.status, topic.reason)
+    return [topic.name, state, topic.schema_version or "none", reason]
+
+
+def _as_json(topic: "Registered", operation: "Unfinished | None") -> dict[str, object]:
     return {
         "topic": topic.name,
         "status": topic.status,
         "processing_enabled": topic.processing_enabled,
         "schema_version": topic.schema_version,
         "reason": topic.reason,
+        "operation": operation.as_json() if operation else None,
     }
