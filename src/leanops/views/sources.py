@@ -20,4 +20,4 @@ class Sources:
     schemas: Schemas
     query: Query
     databases: Databases
-    clock: Clock = lambda: datetime.now(UTC)  # noqa: E731 - a field of a dataclass, not a name
+    clock: Clock = lambda: datetime.now(UTC)

@@ -35,9 +35,8 @@ class TableState:
     batch: str | None
     rows: int | None
     """How many rows the table had then; None where no batch says so."""
-    is_head: bool
-    by_replace: bool
-    """Whether a rebuild lies between it and now."""
+    place: str
+    """`now`, `earlier`, `undone` by a rollback, or `before a rebuild`."""
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -64,9 +63,17 @@ def _state(view: TableView, snapshot: Snapshot) -> TableState:
         kind="rebuild" if is_rebuild else "batch" if mark else "other",
         batch=mark.batch_id if mark else None,
         rows=mark.totals.rows if mark else None,
-        is_head=snapshot.snapshot_id == view.head,
-        by_replace=not is_ancestor(view, snapshot.snapshot_id),
+        place=_place(view, snapshot),
     )
+
+
+def _place(view: TableView, snapshot: Snapshot) -> str:
+    if snapshot.snapshot_id == view.head:
+        return "now"
+    if is_ancestor(view, snapshot.snapshot_id):
+        return "earlier"
+    first = view.ancestors()[-1:]
+    return "before a rebuild" if first and snapshot.sequence_number < first[0].sequence_number else "undone"
 
 
 def tables_of(sources: Sources, topic: str) -> list[TopicTable]:

@@ -75,18 +75,12 @@ def show(topic: Topic, as_json: Json = False) -> None:
 def _show_states(topic: str, states: "Sequence[TableState]") -> None:
     say("")
     rows = [
-        [str(one.snapshot), one.at.replace(microsecond=0) if one.at else None, one.kind, one.batch, one.rows, _now(one)]
+        [str(one.snapshot), one.at.replace(microsecond=0) if one.at else None, one.kind, one.batch, one.rows, one.place]
         for one in states
     ]
-    print_table(("snapshot of Standardized", "since", "kind", "batch", "rows", ""), rows, grouped=True)
+    print_table(("snapshot of Standardized", "since", "kind", "batch", "rows", "place"), rows, grouped=True)
     if len(states) > 1:
         say(f"back to one of them: leanops rollback {topic} --to SNAPSHOT")
-
-
-def _now(state: "TableState") -> str:
-    if state.is_head:
-        return "now"
-    return "before a rebuild, or undone" if state.by_replace else ""
 
 
 @app.command()
