@@ -12,7 +12,7 @@ from leanops.usecases.leases import Lease, held
 from leanops.usecases.operations import advance, begin, block, close, standing
 from leanops.usecases.platform import Platform
 from leanops.usecases.roll_back import roll_back
-from leanops.usecases.shadow import Progress, Shadow, quiet
+from leanops.usecases.shadow import Progress, Shadow, drop_shadow, quiet
 from leanops.usecases.swap import swap
 
 
@@ -83,7 +83,7 @@ def resume(
 
 def cancel(platform: Platform, topic: str) -> Operation:
     """Undo an operation that only built beside the live tables so far."""
-    with held(platform, f"topic/{topic}", wait_s=platform.rules.wait_s) as lease:
+    with held(platform, f"topic/{topic}", wait_s=platform.rules.wait_s):
         found = _found(platform, topic)
         operation = found.operation
         if found.stage == Stage.GOING:
@@ -92,7 +92,7 @@ def cancel(platform: Platform, topic: str) -> Operation:
                 f"leanops rebuild {topic} --resume"
             )
         if operation.scope != Scope.NONE:
-            _shadow(platform, operation, lease, quiet).drop()
+            drop_shadow(platform, topic)
         close(platform, operation)
         return operation
 

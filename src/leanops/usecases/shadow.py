@@ -27,6 +27,7 @@ from leanops.usecases.curate import curated_definition, judged_rows, sealing_key
 from leanops.usecases.leases import Lease, check
 from leanops.usecases.platform import Platform
 
+_TABLES = ("standardized", "parse_errors", "curated", "errors")
 Progress = Callable[[str, int, int], None]
 """Told what is being built, how many rows are done, and how many there are."""
 
@@ -56,6 +57,12 @@ def portions(counts: Mapping[Any, int], most: int) -> list[Portion]:
     return found
 
 
+def drop_shadow(platform: Platform, topic: str) -> None:
+    """Remove what an operation built beside the live tables."""
+    for what in _TABLES:
+        platform.catalog.drop(platform.rules.databases.shadow_table(topic, what))
+
+
 class Shadow:
     """The tables of one operation that are not live yet."""
 
@@ -75,7 +82,7 @@ class Shadow:
         self.live_standardized = databases.standardized_table(topic)
         self.live_curated = databases.curated_table(schema.table_name)
         self.standardized, self.parse_errors, self.curated, self.errors = (
-            databases.shadow_table(topic, what) for what in ("standardized", "parse_errors", "curated", "errors")
+            databases.shadow_table(topic, what) for what in _TABLES
         )
 
     def build(self) -> None:
@@ -86,8 +93,7 @@ class Shadow:
 
     def drop(self) -> None:
         """Remove the tables."""
-        for name in (self.standardized, self.parse_errors, self.curated, self.errors):
-            self.platform.catalog.drop(name)
+        drop_shadow(self.platform, self.operation.topic)
 
     def source(self) -> tuple[TableView, int]:
         """What Curated is made from, and at which snapshot."""
