@@ -8,7 +8,7 @@ import msgspec
 from leanops.domain.errors import UsageError
 from leanops.domain.operations import Accept, Operation, Place, Scope, Stage, Work
 from leanops.domain.schema import Schema
-from leanops.domain.snapshots import TableView, Watermark, is_ancestor, valid_watermark, watermark_from
+from leanops.domain.snapshots import TableView, Watermark, is_ancestor, new_range, valid_watermark, watermark_from
 from leanops.usecases.batches import schema_of_version
 from leanops.usecases.carry_out import carry_out
 from leanops.usecases.leases import held
@@ -72,7 +72,7 @@ def plan_rollback(platform: Platform, topic: str, *, snapshot: int | None = None
         rows_now=now.totals.rows,
         rows_then=then.totals.rows,
         batches=tuple(mark.batch_id for mark in undone),
-        read_again=sum(mark.counts["read"] for mark in undone),
+        read_again=_read_since(platform, topic, then, now) if by_replace else sum(m.counts["read"] for m in undone),
         by_replace=by_replace,
     )
 
@@ -126,6 +126,14 @@ def _head_at(view: TableView, at_ms: int) -> int:
 def _undone(view: TableView, then: Watermark) -> list[Watermark]:
     marks = [mark for snapshot in view.ancestors() if (mark := watermark_from(snapshot))]
     return [mark for mark in marks if mark.batch_seq > then.batch_seq]
+
+
+def _read_since(platform: Platform, topic: str, then: Watermark, now: Watermark) -> int:
+    """RAW rows between two watermarks; batches in between do not tell where a rebuild has read them all."""
+    raw = platform.catalog.load(platform.rules.databases.raw_table(topic))
+    ranges = [new_range(raw, mark) for mark in (then, now)] if raw else [None, None]
+    before, after = (found.rows if found else 0 for found in ranges)
+    return before - after
 
 
 def _curated_at(
