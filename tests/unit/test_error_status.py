@@ -31,11 +31,11 @@ class Sent:
     batch: int
     published: int | None = None
 
-    def row(self, topic: str = "orders") -> dict[str, Any]:
+    def row(self) -> dict[str, Any]:
         published = self.at if self.published is None else self.published
         return {
             "message_id": self.name,
-            "topic_name": topic,
+            "topic_name": "orders",
             "publish_time": NOW + timedelta(minutes=published),
             "ingestion_ts": NOW_MS + self.at,
         }
@@ -73,26 +73,28 @@ def curated(runtime: Embedded, *messages: Sent, key: str = "k") -> None:
 
 
 def failed(
-    runtime: Embedded, sent: Sent, *, layer: str = "curated", key: str | None = "k", stored: str = "OPEN"
+    runtime: Embedded, *messages: Sent, layer: str = "curated", key: str | None = "k", stored: str = "OPEN"
 ) -> str:
-    topic = "orders"
-    identity = error_id(layer, topic, sent.name)
+    """Error rows of these messages; the id of the first."""
     failure = {"rule": "rule_min", "column": "c", "path": "$.c", "message": "is less than 0", "value": "-1"}
-    row = {
-        **sent.row(topic),
-        "error_id": identity,
-        "layer": layer,
-        "record_key": f"key:{key}" if key else None,
-        "failures": [failure],
-        "source": f"iceberg_raw_db.orders_staging/publish_time_day={NOW:%Y-%m-%d}",
-        "batch_id": batch_id(sent.batch),
-        "detected_ts": NOW + timedelta(minutes=sent.at),
-        "status": stored,
-    }
+    rows = [
+        {
+            **sent.row(),
+            "error_id": error_id(layer, "orders", sent.name),
+            "layer": layer,
+            "record_key": f"key:{key}" if key else None,
+            "failures": [failure],
+            "source": f"iceberg_raw_db.orders_staging/publish_time_day={NOW:%Y-%m-%d}",
+            "batch_id": batch_id(sent.batch),
+            "detected_ts": NOW + timedelta(minutes=sent.at),
+            "status": stored,
+        }
+        for sent in messages
+    ]
     name = BAD if layer == "curated" else PARSE
     runtime.platform.catalog.create(name, ERRORS)
-    runtime.platform.catalog.append(name, [row])
-    return identity
+    runtime.platform.catalog.append(name, rows)
+    return str(rows[0]["error_id"])
 
 
 def now(runtime: Embedded, identity: str) -> str:
@@ -106,6 +108,7 @@ def now(runtime: Embedded, identity: str) -> str:
 
 # Of key k: `before` passed, `wrong` failed, `after` and `later` came then.
 BEFORE, WRONG = Sent("before", 1, 1), Sent("wrong", 2, 4)
+BACKDATED = Sent("before", 1, 1, published=7)
 AFTER, LATER = Sent("after", 3, 5), Sent("later", 4, 6)
 
 
@@ -121,6 +124,7 @@ AFTER, LATER = Sent("after", 3, 5), Sent("later", 4, 6)
         pytest.param(LATER, BEFORE, "SUPERSEDED", id="a newer version failed too and the key is behind"),
         pytest.param(AFTER, None, "SUPERSEDED", id="a newer version failed too and Curated lacks the key"),
         pytest.param(BEFORE, BEFORE, "OPEN", id="a rollback went back before it"),
+        pytest.param(BACKDATED, BACKDATED, "OPEN", id="a rollback brought back an older version published later"),
     ],
 )
 def test_an_error_of_curated_is_what_the_versions_of_its_key_say(
@@ -136,7 +140,7 @@ def test_an_error_of_curated_is_what_the_versions_of_its_key_say(
     [
         pytest.param(Sent("a", 1, 5), id="standardized later"),
         pytest.param(Sent("a", 3, 1, published=1), id="arrived later"),
-        pytest.param(Sent("a", 1, 1, published=3), id="published later"),
+        pytest.param(Sent("a", 2, 1, published=3), id="arrived with it and published later"),
         pytest.param(Sent("wrong#r1", 2, 4), id="its replay"),
     ],
 )
@@ -209,8 +213,7 @@ def several(runtime: Embedded) -> Embedded:
     failed(runtime, Sent("open", 1, 2), key="a")
     failed(runtime, Sent("put away", 2, 2), key="a", stored="DISCARDED")
     failed(runtime, Sent("beaten", 3, 2), key="c")
-    for number in range(30):
-        failed(runtime, Sent(f"passed{number:02d}", 4, 2), key="b")
+    failed(runtime, *(Sent(f"passed{number:02d}", 4, 2) for number in range(30)), key="b")
     return runtime
 
 

@@ -60,8 +60,8 @@ WITH e AS (SELECT error_id, message_id, record_key, publish_time, ingestion_ts, 
      s AS MATERIALIZED (
        SELECT record_key, message_id, publish_time, ingestion_ts, _batch_id FROM {{1}} WHERE {_NEAR})"""
 
-# An error row does not hold its version. But a message that was once the newest of its key is older than any other
-# that is so later, and all that tells later from earlier says so; only after a rollback all of it says earlier.
+# An error row does not hold its version. But it was the newest of its key once, so what is the newest now is newer,
+# unless it was there before: written by an earlier batch, and arrived earlier. Then a rollback brought it back.
 _ERRORS = f"""{_OPEN},
      c AS MATERIALIZED (SELECT * FROM ({{2}}) WHERE {_NEAR}),
      judged AS (
@@ -69,8 +69,9 @@ _ERRORS = f"""{_OPEN},
          WHEN e.message_id IN (SELECT message_id FROM c) THEN '{RESOLVED}'
          WHEN e.message_id IN (SELECT message_id FROM s) THEN NULL
          WHEN now.message_id IS NULL THEN CASE WHEN e.batch_id < ? THEN '{SUPERSEDED}' END
-         WHEN now._batch_id < e.batch_id AND now.ingestion_ts <= e.ingestion_ts
-          AND (now.publish_time, now.message_id) < (e.publish_time, e.message_id) THEN NULL
+         WHEN now._batch_id < e.batch_id AND
+              (now.ingestion_ts, now.publish_time, now.message_id)
+              < (e.ingestion_ts, e.publish_time, e.message_id) THEN NULL
          WHEN good.message_id IS NULL THEN '{SUPERSEDED}'
          WHEN good.message_id = now.message_id
            OR (good.ingestion_ts, good.publish_time, good.message_id)

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from leanops.domain.operations import Standing, Work, standing_from
+from leanops.domain.operations import Stage, Standing, Work, standing_from
 from leanops.ports.clock import millis
 from leanops.ports.state import LOCKS, OPERATIONS
 from leanops.views.sources import Sources
@@ -34,9 +34,11 @@ class Unfinished:
 
     def sentence(self) -> str:
         """What holds the topic up, and what to do about it."""
-        if self.worker:
-            return f"{self.standing.begun} is at work ({self.worker}); readers have the tables as they were"
-        return self.standing.sentence()
+        if self.worker is None:
+            return self.standing.sentence()
+        is_beside = self.standing.stage == Stage.BUILDING
+        readers = "readers have the tables as they were" if is_beside else "the new tables are taking their place"
+        return f"{self.standing.begun} is at work ({self.worker}); {readers}"
 
     def as_json(self) -> dict[str, Any]:
         operation = self.standing.operation

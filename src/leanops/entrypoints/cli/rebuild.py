@@ -22,7 +22,10 @@ Curated = Annotated[bool, typer.Option("--curated", help="Only Curated, from Sta
 Missing = Annotated[bool, typer.Option("--accept-missing", help="Go on though keys of the live Curated are missing.")]
 Resume = Annotated[bool, typer.Option("--resume", help="Go on with what was begun and not finished.")]
 Cancel = Annotated[bool, typer.Option("--cancel", help="Undo what was begun, as long as no table was replaced.")]
-To = Annotated[str, typer.Option("--to", metavar="SNAPSHOT|TIME", help="A snapshot of Standardized, or a UTC time.")]
+To = Annotated[
+    str,
+    typer.Option("--to", metavar="SNAPSHOT|TIME", help="A snapshot of Standardized (see topics show), or a UTC time."),
+]
 
 
 def rebuild(
@@ -35,19 +38,22 @@ def rebuild(
     as_json: Json = False,
 ) -> None:
     """Make a topic's tables anew from RAW while readers keep the live ones; then swap them. Asks first."""
-    if resume and cancel:
-        raise UsageError("--resume goes on and --cancel undoes; choose one")
+    _check_words(curated=curated, accept_missing=accept_missing, resume=resume, cancel=cancel)
     with opened() as runtime:
+        from leanops.usecases.topics import find_topic
+
+        find_topic(runtime.platform, topic)
         if cancel:
-            _cancel(runtime, topic)
+            _cancel(runtime, topic, as_json)
             return
-        if not resume:
-            _confirm(f"Rebuild {topic} from {'Standardized' if curated else 'RAW'}?", "rebuilding replaces tables", yes)
+        if not resume and not yes:
+            note(_preview(runtime, topic, curated=curated))
+            _confirm(f"Rebuild {topic}?", "a rebuild replaces tables", yes)
         started = time.monotonic()
         found = _rebuilt(runtime, topic, curated=curated, accept_missing=accept_missing, resume=resume)
         _audit(runtime, "rebuild", topic, found.as_json() if found else {})
     if as_json:
-        print_json({"topic": topic, **(found.as_json() if found else {})})
+        print_json({"topic": topic, "done": True, "comparison": found.as_json() if found else None})
         return
     say(f"{topic}: {comparison_line(found)} in {time.monotonic() - started:.1f} s")
 
@@ -63,6 +69,26 @@ def comparison_line(found: "Comparison | None") -> str:
     )
     left = f"; {counted(found.failing + found.lost, 'key')} left it" if found.failing + found.lost else ""
     return f"Curated rebuilt, {found.rows_before:,} rows before and {found.rows_after:,} after, {same}{left}"
+
+
+def _check_words(*, curated: bool, accept_missing: bool, resume: bool, cancel: bool) -> None:
+    if resume and cancel:
+        raise UsageError("--resume goes on and --cancel undoes; choose one")
+    if curated and (resume or cancel):
+        raise UsageError("--curated is for a new rebuild; what was begun knows its tables, so leave it out")
+    if accept_missing and cancel:
+        raise UsageError("--accept-missing goes on and --cancel undoes; choose one")
+
+
+def _preview(runtime: "Embedded", topic: str, *, curated: bool) -> str:
+    from leanops.views.status import status
+
+    (now,) = status(runtime.sources(), [topic])
+    standardized, live = f"{now.standardized_rows:,} rows of Standardized", f"Curated ({now.curated_rows:,} rows)"
+    made = f"{standardized} into a new {live}"
+    if not curated:
+        made = f"{now.raw_rows:,} rows of RAW into a new Standardized ({now.standardized_rows:,} rows) and a new {live}"
+    return f"{topic}: {made}; readers keep what is live until then"
 
 
 def _rebuilt(
@@ -85,59 +111,69 @@ def _rebuilt(
         )
 
 
-def _cancel(runtime: "Embedded", topic: str) -> None:
+def _cancel(runtime: "Embedded", topic: str, as_json: bool) -> None:
     from leanops.usecases.carry_out import cancel
 
     operation = cancel(runtime.platform, topic)
     _audit(runtime, "cancel", topic, {"work": operation.work.value})
+    if as_json:
+        print_json({"topic": topic, "undone": operation.work.value})
+        return
     say(f"{topic}: its {operation.work.value} is undone; the tables are as they were")
 
 
 def rollback(topic: Topic, to: To, yes: Yes = False, as_json: Json = False) -> None:
     """Bring a topic's tables back to a snapshot or a time. Shows what changes and asks; the topic stays paused."""
+    target = _target(to)
     with opened() as runtime:
         from leanops.usecases.rollback import plan_rollback, roll_back_topic
 
-        plan = plan_rollback(runtime.platform, topic, **_target(to))
+        plan = plan_rollback(runtime.platform, topic, **target)
         if not as_json:
-            for line in _lines(plan):
-                note(f"  {line}")
-        if plan.changes_nothing:
-            say(f"{topic}: is there already; nothing changed")
+            _show(plan)
+        if plan.changes_nothing or not (yes or sys.stdin.isatty()):
+            _tell_undone(plan, to, as_json)
             return
-        if not yes and not sys.stdin.isatty():
-            if as_json:
-                print_json({**plan.as_json(), "done": False})
-            else:
-                say(f"nothing is done yet; do it with: leanops rollback {topic} --to {to} --yes")
-            return
-        _confirm(f"Roll {topic} back?", "rolling back changes tables", yes)
+        _confirm(f"Roll {topic} back?", "a rollback changes tables", yes)
         with rebuilding(topic) as progress:
             done = roll_back_topic(runtime.platform, plan, actor().name, progress)
         _audit(runtime, "rollback", topic, done.as_json())
     if as_json:
         print_json({**done.as_json(), "done": True})
         return
-    say(f"{topic}: rolled back to snapshot {done.snapshot}, {done.rows_then:,} rows in Standardized; it stays paused")
-    say(f"to redo what came after: leanops topics resume {topic}")
+    say(f"{topic}: rolled back to snapshot {done.snapshot}, {counted(done.rows_then, 'row')} in Standardized")
+    say(f"it stays paused; to redo what came after: leanops topics resume {topic}")
 
 
-def _lines(plan: "Rollback") -> list[str]:
+def _tell_undone(plan: "Rollback", to: str, as_json: bool) -> None:
+    """A dry run ends here, and so does a rollback to where the tables are."""
+    if as_json:
+        print_json({**plan.as_json(), "done": False})
+    elif plan.changes_nothing:
+        say(f"{plan.topic}: is there already; nothing changed")
+    else:
+        say(f"nothing is done yet; do it with: leanops rollback {plan.topic} --to {to} --yes")
+
+
+def _show(plan: "Rollback") -> None:
+    if plan.changes_nothing:
+        return
     curated = (
-        f"goes to its snapshot {plan.curated_snapshot}"
-        if plan.curated_snapshot is not None
-        else "is made anew from Standardized"
+        f"goes to its snapshot {plan.curated_snapshot}" if plan.curated_snapshot is not None else "is made anew from it"
     )
-    undone = f"undoes {len(plan.batches)} batches" if plan.batches else "undoes a rebuild"
-    return [
+    count = len(plan.batches)
+    batches = "one batch is undone" if count == 1 else f"{count:,} batches are undone"
+    undone = "a rebuild and what came after it are undone" if plan.by_replace else batches
+    for line in (
         f"Standardized goes to snapshot {plan.snapshot}: {plan.rows_now:,} rows become {plan.rows_then:,}",
         f"Curated {curated}",
-        f"{undone}; once resumed, {plan.read_again:,} RAW rows are read again",
-    ]
+        f"{undone}; RAW rows to be read again once it is resumed: {plan.read_again:,}",
+    ):
+        note(f"  {line}")
 
 
 def _target(to: str) -> dict[str, int]:
-    if to.isdigit():
+    if to.isascii() and to.isdigit():
         return {"snapshot": int(to)}
     try:
         moment = datetime.fromisoformat(to)

@@ -1,0 +1,193 @@
+"""Operations in the state store: written down before they start, fenced by generation, closed by their own."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from leanops.domain.errors import LeaseHeldError, StateConflictError, UsageError
+from leanops.domain.operations import (
+    Accept,
+    Operation,
+    Place,
+    Scope,
+    Stage,
+    Standing,
+    Work,
+    from_text,
+    to_text,
+)
+from leanops.domain.tables import CURATED
+from leanops.ports.state import OPERATIONS
+from leanops.usecases.carry_out import cancel
+from leanops.usecases.leases import Lease, held
+from leanops.usecases.operations import advance, all_standing, begin, block, check_free, close, standing
+from leanops.usecases.platform import Platform
+from tests.builders import NOW_MS, Clock, platform_in
+
+FIRST, SECOND = Lease("topic/orders", "one", 1), Lease("topic/orders", "two", 2)
+REBUILD = Operation("op1", "orders", Work.REBUILD, "ada", NOW_MS, 3, previous=3, scope=Scope.BOTH)
+BEGUN = "rebuild begun at 2026-11-15 08:00:00 UTC by ada"
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def platform(tmp_path: Path, clock: Clock) -> Iterator[Platform]:
+    with platform_in(tmp_path, clock=clock) as platform:
+        yield platform
+
+
+def stopping_at(platform: Platform, step: str) -> Platform:
+    """A process that is killed at a step."""
+
+    def stop(name: str) -> None:
+        if name == step:
+            raise KeyboardInterrupt
+
+    return replace(platform, step=stop)
+
+
+def test_an_operation_comes_back_as_it_was_written() -> None:
+    place = Place("uuid", 2**62, 7, 9)
+    whole = msgspec.structs.replace(
+        REBUILD, accept=Accept.FAILING, raw=place, standardized=place, curated=place, back_to=5, curated_back_to=6
+    )
+    assert from_text(to_text(whole)) == whole
+    assert from_text(to_text(REBUILD)) == REBUILD
+
+
+def test_an_operation_stands_from_its_beginning_until_it_is_closed(platform: Platform) -> None:
+    assert standing(platform, "orders") is None
+    assert begin(platform, REBUILD, Stage.BUILDING, FIRST) == Standing(REBUILD, Stage.BUILDING, None)
+    assert standing(platform, "orders") == Standing(REBUILD, Stage.BUILDING, None)
+    advance(platform, REBUILD, FIRST)
+    assert standing(platform, "orders") == Standing(REBUILD, Stage.GOING, None)
+    close(platform, REBUILD)
+    assert standing(platform, "orders") is None
+    close(platform, REBUILD)
+
+
+def test_topics_have_operations_of_their_own(platform: Platform) -> None:
+    other = msgspec.structs.replace(REBUILD, operation_id="op2", topic="users")
+    begin(platform, REBUILD, Stage.BUILDING, FIRST)
+    begin(platform, other, Stage.GOING, Lease("topic/users", "one", 1))
+    assert all_standing(platform) == {
+        "orders": Standing(REBUILD, Stage.BUILDING, None),
+        "users": Standing(other, Stage.GOING, None),
+    }
+    close(platform, REBUILD)
+    assert list(all_standing(platform)) == ["users"]
+
+
+def test_what_waits_for_a_person_says_so_until_it_goes_on(platform: Platform) -> None:
+    begin(platform, REBUILD, Stage.BUILDING, FIRST)
+    block(platform, REBUILD, "2 keys would be missing", FIRST)
+    assert standing(platform, "orders") == Standing(REBUILD, Stage.BUILDING, "2 keys would be missing")
+    begin(platform, REBUILD, Stage.BUILDING, SECOND)
+    assert standing(platform, "orders") == Standing(REBUILD, Stage.BUILDING, None)
+
+
+def test_a_worker_that_lost_its_lease_cannot_write(platform: Platform) -> None:
+    begin(platform, REBUILD, Stage.BUILDING, SECOND)
+    for write in (
+        lambda: begin(platform, REBUILD, Stage.BUILDING, FIRST),
+        lambda: advance(platform, REBUILD, FIRST),
+        lambda: block(platform, REBUILD, "late", FIRST),
+    ):
+        with pytest.raises(StateConflictError):
+            write()
+    assert standing(platform, "orders") == Standing(REBUILD, Stage.BUILDING, None)
+
+
+def test_an_operation_is_closed_only_by_its_own(platform: Platform) -> None:
+    later = msgspec.structs.replace(REBUILD, operation_id="op2")
+    begin(platform, later, Stage.BUILDING, SECOND)
+    close(platform, REBUILD)
+    assert standing(platform, "orders") == Standing(later, Stage.BUILDING, None)
+
+
+@pytest.mark.parametrize(
+    ("step", "expected"),
+    [
+        ("before operation", None),
+        ("after operation", Stage.BUILDING),
+        ("before going", Stage.BUILDING),
+        ("after going", Stage.GOING),
+        ("before operation closed", Stage.GOING),
+        ("after operation closed", None),
+    ],
+)
+def test_a_kill_at_any_step_leaves_a_stage_or_nothing(platform: Platform, step: str, expected: Stage | None) -> None:
+    killed = stopping_at(platform, step)
+
+    def work() -> None:
+        begin(killed, REBUILD, Stage.BUILDING, FIRST)
+        advance(killed, REBUILD, FIRST)
+        close(killed, REBUILD)
+
+    with pytest.raises(KeyboardInterrupt):
+        work()
+    found = standing(platform, "orders")
+    assert (found.stage if found else None) == expected
+
+
+def test_a_free_topic_is_free(platform: Platform) -> None:
+    check_free(platform, "orders")
+
+
+@pytest.mark.parametrize(
+    ("stage", "blocked", "said"),
+    [
+        (
+            Stage.BUILDING,
+            None,
+            f"orders: {BEGUN} is not finished; the next cycle goes on with it, or now: leanops rebuild orders "
+            "--resume, or undo it with: leanops rebuild orders --cancel",
+        ),
+        (
+            Stage.GOING,
+            None,
+            f"orders: {BEGUN} is not finished; the next cycle goes on with it, or now: leanops rebuild orders --resume",
+        ),
+        (Stage.BUILDING, "2 keys; answer", f"orders: {BEGUN} waits: 2 keys; answer"),
+    ],
+)
+def test_a_second_operation_is_refused_with_what_to_do(
+    platform: Platform, stage: Stage, blocked: str | None, said: str
+) -> None:
+    begin(platform, REBUILD, stage, FIRST)
+    if blocked:
+        block(platform, REBUILD, blocked, FIRST)
+    with pytest.raises(UsageError) as refused:
+        check_free(platform, "orders")
+    assert str(refused.value) == said
+
+
+def test_undoing_removes_what_was_built_and_starts_no_spark(platform: Platform) -> None:
+    begin(platform, REBUILD, Stage.BUILDING, FIRST)
+    shadow = platform.rules.databases.shadow_table("orders", "curated")
+    platform.catalog.create(shadow, CURATED)
+    assert cancel(platform, "orders") == REBUILD
+    assert platform.catalog.load(shadow) is None
+    assert platform.state.get(OPERATIONS, ("orders",)) is None
+
+
+def test_nothing_is_undone_once_tables_are_replaced(platform: Platform) -> None:
+    begin(platform, REBUILD, Stage.GOING, FIRST)
+    with pytest.raises(UsageError, match="past the point of undoing; finish it with: leanops rebuild orders --resume"):
+        cancel(platform, "orders")
+    assert standing(platform, "orders") == Standing(REBUILD, Stage.GOING, None)
+
+
+def test_nothing_is_undone_while_somebody_works_on_it(tmp_path: Path, clock: Clock) -> None:
+    with platform_in(tmp_path, clock=clock, wait_s=0) as platform, held(platform, "topic/orders") as lease:
+        begin(platform, REBUILD, Stage.BUILDING, lease)
+        with pytest.raises(LeaseHeldError):
+            cancel(platform, "orders")
+        assert standing(platform, "orders") is not None

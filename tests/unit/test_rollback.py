@@ -1,0 +1,236 @@
+"""What a rollback would change, told by the tables' own history alone."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from leanops.adapters.iceberg.catalog import IcebergCatalog
+from leanops.domain.accounting import Totals
+from leanops.domain.errors import UnknownTopicError, UsageError
+from leanops.domain.snapshots import TableView
+from leanops.domain.tables import CURATED, STANDARDIZED, TableDefinition
+from leanops.usecases.deploy_schema import deploy_schema
+from leanops.usecases.platform import Platform
+from leanops.usecases.rollback import plan_rollback
+from leanops.usecases.topics import add_topic
+from tests.builders import column, event, land, platform_in, schema_text, watermark
+
+RAW, STANDARD, CURATE = "iceberg_raw_db.orders_staging", "iceberg_standardized_db.orders", "iceberg_curated_db.orders"
+BATCH_MS = 1_000
+
+
+class Histories(IcebergCatalog):
+    """Real tables, whose heads became so one second after the other, and of which some are no ancestors any more."""
+
+    def __init__(self, catalog: IcebergCatalog) -> None:
+        super().__init__(catalog._catalog)
+        self.cut: set[int] = set()
+        """Snapshots that a replace commit has no parent for."""
+
+    def load(self, name: str) -> TableView | None:
+        view = super().load(name)
+        if view is None:
+            return None
+        kept = {
+            number: replace(snapshot, parent_id=None) if number in self.cut else snapshot
+            for number, snapshot in view.snapshots.items()
+        }
+        order = sorted(kept.values(), key=lambda snapshot: snapshot.sequence_number)
+        history = tuple((at * BATCH_MS, snapshot.snapshot_id) for at, snapshot in enumerate(order, start=1))
+        return replace(view, snapshots=kept, history=history)
+
+
+class Tables:
+    """A topic whose batches are written by hand."""
+
+    def __init__(self, platform: Platform) -> None:
+        self.catalog = Histories(platform.catalog)  # type: ignore[arg-type]
+        self.platform = replace(platform, catalog=self.catalog)
+        self.rows = 0
+
+    def standardize(self, rows: int, *, schema_version: int = 1, is_rebuild: bool = False) -> int:
+        """New events in RAW and a batch that reads them, or a rebuild that reads all; the snapshot."""
+        land(self.platform, "orders", [event(f"m{self.rows + number}") for number in range(rows)])
+        self.rows += rows
+        raw = self._view(RAW)
+        assert raw.head is not None
+        read = self.rows if is_rebuild else rows
+        mark = watermark(
+            raw.head,
+            self._next(STANDARD, STANDARDIZED),
+            source_uuid=raw.uuid,
+            counts={"read": read},
+            totals=Totals(read=self.rows, rows=self.rows),
+            schema_version=schema_version,
+        )
+        snapshot = self._append(STANDARD, {"record_key": f"key:{self.rows}"}, mark)
+        if is_rebuild:
+            self.catalog.cut.add(snapshot)
+        return snapshot
+
+    def curate(self) -> int:
+        """A batch that reads Standardized as it is; the snapshot."""
+        source = self._view(STANDARD)
+        assert source.head is not None
+        seq = source.snapshots[source.head].summary["leanops.batch-seq"]
+        mark = watermark(int(seq), self._next(CURATE, CURATED), source_uuid=source.uuid, source_snapshot=source.head)
+        return self._append(CURATE, {"idempotency_key": f"{self.rows}"}, mark)
+
+    def compact(self, name: str) -> int:
+        """A commit that says nothing of a batch."""
+        self.catalog.append(name, [{"message_id": "moved"}])
+        return int(self._view(name).head or 0)
+
+    def plan(self, **target: int) -> Any:
+        return plan_rollback(self.platform, "orders", **target)
+
+    def _next(self, name: str, definition: TableDefinition) -> int:
+        return self.catalog.create(name, definition).last_sequence_number + 1
+
+    def _append(self, name: str, row: dict[str, Any], mark: Any) -> int:
+        self.catalog.append(name, [row], mark.summary())
+        return int(self._view(name).head or 0)
+
+    def _view(self, name: str) -> TableView:
+        view = self.catalog.load(name)
+        assert view is not None
+        return view
+
+
+@pytest.fixture
+def tables(tmp_path: Path) -> Iterator[Tables]:
+    with platform_in(tmp_path) as platform:
+        add_topic(platform, "orders")
+        deploy_schema(platform, "orders", schema_text(), "schema.json", "someone")
+        yield Tables(platform)
+
+
+def test_an_ancestor_undoes_the_batches_after_it_and_takes_curated_along(tables: Tables) -> None:
+    first = tables.standardize(3)
+    curated = tables.curate()
+    tables.standardize(2)
+    tables.curate()
+    tables.standardize(4)
+    tables.curate()
+    plan = tables.plan(snapshot=first)
+    assert (plan.snapshot, plan.curated_snapshot, plan.by_replace) == (first, curated, False)
+    assert (plan.rows_now, plan.rows_then, plan.read_again) == (9, 3, 6)
+    assert plan.batches == ("b3", "b2")
+    assert not plan.changes_nothing
+
+
+@pytest.mark.parametrize(("at_ms", "rows"), [(1_000, 3), (1_999, 3), (2_000, 5), (9_000, 9)])
+def test_a_moment_is_the_snapshot_that_was_the_head_then(tables: Tables, at_ms: int, rows: int) -> None:
+    for count in (3, 2, 4):
+        tables.standardize(count)
+        tables.curate()
+    assert tables.plan(at_ms=at_ms).rows_then == rows
+
+
+@pytest.mark.parametrize("at_ms", [0, 999])
+def test_a_moment_before_the_first_snapshot_is_told(tables: Tables, at_ms: int) -> None:
+    tables.standardize(3)
+    with pytest.raises(UsageError, match="had no snapshot yet at that time; choose a later one"):
+        tables.plan(at_ms=at_ms)
+
+
+def test_the_head_changes_nothing(tables: Tables) -> None:
+    tables.standardize(3)
+    tables.curate()
+    head = tables.standardize(2)
+    tables.curate()
+    plan = tables.plan(snapshot=head)
+    assert plan.changes_nothing
+    assert (plan.rows_now, plan.rows_then, plan.batches, plan.read_again) == (5, 5, (), 0)
+
+
+def test_before_a_compaction_no_batch_is_undone(tables: Tables) -> None:
+    batch = tables.standardize(3)
+    tables.curate()
+    tables.compact(STANDARD)
+    assert tables.plan(snapshot=batch).changes_nothing
+
+
+def test_curated_that_was_late_goes_back_to_what_it_had_read(tables: Tables) -> None:
+    tables.standardize(3)
+    early = tables.curate()
+    second = tables.standardize(2)
+    tables.standardize(4)
+    tables.curate()
+    assert tables.plan(snapshot=second).curated_snapshot == early
+
+
+def test_a_compacted_curated_goes_back_to_its_batch(tables: Tables) -> None:
+    first = tables.standardize(3)
+    early = tables.curate()
+    tables.compact(CURATE)
+    tables.standardize(2)
+    tables.curate()
+    assert tables.plan(snapshot=first).curated_snapshot == early
+
+
+def test_curated_that_began_later_is_made_anew(tables: Tables) -> None:
+    first = tables.standardize(3)
+    assert tables.plan(snapshot=first).curated_snapshot is None
+    tables.standardize(2)
+    tables.curate()
+    assert tables.plan(snapshot=first).curated_snapshot is None
+
+
+def test_beyond_a_rebuild_with_the_same_keys_the_table_comes_back_by_a_commit_of_its_own(tables: Tables) -> None:
+    first = tables.standardize(3)
+    tables.curate()
+    tables.standardize(2)
+    tables.curate()
+    rebuilt = tables.standardize(0, is_rebuild=True)
+    tables.curate()
+    tables.standardize(4)
+    tables.curate()
+    plan = tables.plan(snapshot=first)
+    assert (plan.by_replace, plan.curated_snapshot, plan.changes_nothing) == (True, None, False)
+    assert (plan.rows_now, plan.rows_then, plan.read_again) == (9, 3, 6)
+    after = tables.plan(snapshot=rebuilt)
+    assert (after.by_replace, after.read_again, after.rows_then) == (False, 4, 5)
+
+
+def test_beyond_a_rebuild_with_other_keys_the_schema_goes_back_first(tables: Tables) -> None:
+    first = tables.standardize(3)
+    tables.curate()
+    other = schema_text(column(), column("d"), keys={"idempotency_key": "$.c"})
+    # The tables are written by hand here: only the schema changes, as it would before they are replaced.
+    tables.platform.schemas.keep("orders", 2, other)
+    tables.platform.schemas.activate("orders", 2)
+    tables.standardize(0, is_rebuild=True, schema_version=2)
+    tables.curate()
+    with pytest.raises(
+        UsageError, match=r"other keys lies between; .* leanops schema rollback orders --to 1 --rebuild"
+    ):
+        tables.plan(snapshot=first)
+
+
+@pytest.mark.parametrize("snapshot", [0, 12])
+def test_a_snapshot_that_is_not_there_is_told_with_where_to_look(tables: Tables, snapshot: int) -> None:
+    tables.standardize(3)
+    with pytest.raises(UsageError, match=f"has no snapshot {snapshot}; leanops topics show orders lists those it has"):
+        tables.plan(snapshot=snapshot)
+
+
+def test_before_the_first_batch_there_is_nothing_to_go_back_to(tables: Tables) -> None:
+    tables.catalog.create(STANDARD, STANDARDIZED)
+    empty = tables.compact(STANDARD)
+    tables.standardize(3)
+    with pytest.raises(UsageError, match="older than its first batch"):
+        tables.plan(snapshot=empty)
+
+
+def test_a_topic_without_tables_schema_or_name_is_told(tables: Tables) -> None:
+    with pytest.raises(UsageError, match="no tables to roll back yet"):
+        tables.plan(snapshot=1)
+    add_topic(tables.platform, "users")
+    with pytest.raises(UsageError, match="has no schema"):
+        plan_rollback(tables.platform, "users", snapshot=1)
+    with pytest.raises(UnknownTopicError):
+        plan_rollback(tables.platform, "nosuch", snapshot=1)
