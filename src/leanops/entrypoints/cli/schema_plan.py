@@ -10,6 +10,7 @@ from leanops.entrypoints.cli.homes import opened
 from leanops.entrypoints.cli.options import Json, Topic
 from leanops.entrypoints.cli.output import print_json, say
 from leanops.entrypoints.cli.progress import waiting
+from leanops.entrypoints.cli.schema_files import read_schema
 
 SchemaFile = Annotated[Path, typer.Argument(metavar="FILE", help="The schema file.")]
 Sample = Annotated[int | None, typer.Option("--sample", min=1, help="Try it on about so many rows.")]
@@ -21,7 +22,7 @@ def plan(topic: Topic, file: SchemaFile, sample: Sample = None, every: All = Fal
     """Show what a file would change and do to real rows; exit 3 where rows would leave or it breaks something."""
     if sample and every:
         raise UsageError("say --sample N or --all, not both")
-    text = _read(file)
+    text = read_schema(file)
     with opened() as runtime, waiting(f"{topic}: starting Spark") as tell:
         from leanops.domain.schema import schema_from_json
         from leanops.usecases.plan_schema import ALL, plan_schema
@@ -47,12 +48,3 @@ def plan(topic: Topic, file: SchemaFile, sample: Sample = None, every: All = Fal
             say(f"  {line}" if line else "")
     if not found.is_safe:
         raise typer.Exit(PROBLEMS)
-
-
-def _read(file: Path) -> str:
-    try:
-        return file.read_text(encoding="utf-8")
-    except OSError as missing:
-        raise UsageError(f"{file} cannot be read: {(missing.strerror or 'no such file').lower()}") from None
-    except UnicodeDecodeError:
-        raise UsageError(f"{file} is not UTF-8; convert it first") from None
