@@ -49,6 +49,9 @@ class Settings(BaseSettings):
     tries: int = Field(5, ge=1, description="A layer that failed this often is parked until it is retried.")
     backoff_s: int = Field(60, ge=0, description="Seconds before a failed layer is tried again; doubles each time.")
     lease_s: int = Field(300, ge=3, description="Seconds after which the lease of a dead worker ends.")
+    operation_wait_s: int = Field(
+        120, ge=0, description="Seconds a deploy, rebuild or rollback waits for a cycle to let go of its topic."
+    )
     cycle_s: int = Field(900, ge=1, description="Seconds between the starts of two cycles of `leanops serve`.")
     delivery_mb: int = Field(64, ge=1, le=128, description="Megabytes in the delivery buffer that start a flush.")
     delivery_s: int = Field(300, ge=1, le=900, description="Seconds in the delivery buffer that start a flush.")

@@ -249,6 +249,25 @@ def test_what_was_begun_is_undone_and_logged(leanops: Leanops, runtime: Embedded
     assert [row["action"] for row in rows] == ["cancel", "cancel"]
 
 
+def test_a_topic_that_is_worked_on_is_waited_for_and_said_so(leanops: Leanops, runtime: Embedded) -> None:
+    (runtime.home / "leanops.toml").write_text("operation_wait_s = 0\n")
+    first = processed(runtime, 1, 2)
+    processed(runtime, 2, 3)
+    owner = begun(runtime).owner
+    for words in (
+        ("rebuild", "orders", "--yes"),
+        ("rebuild", "orders", "--resume"),
+        ("rebuild", "orders", "--cancel"),
+        ("rollback", "orders", "--to", str(first), "--yes"),
+    ):
+        ran = leanops(*words)
+        assert (ran.code, ran.out) == (1, "")
+        assert ran.err.splitlines()[-2:] == [
+            f"orders: {owner} works on it; waiting up to 0 s until it lets go",
+            f"error: topic/orders: {owner} is working on it; wait for it or for its lease to end",
+        ]
+
+
 def test_another_operation_is_refused_while_one_stands(leanops: Leanops, runtime: Embedded) -> None:
     first = processed(runtime, 1, 2)
     processed(runtime, 2, 3)

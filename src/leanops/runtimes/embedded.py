@@ -37,7 +37,6 @@ delivery_s = 5
 cycle_s = 30
 """
 CATALOG_NAME = "leanops"
-OPERATION_WAITS_S = 120.0
 
 
 def find_home() -> Path:
@@ -197,5 +196,5 @@ def _rules(settings: Settings) -> Rules:
         explore=settings.explore,
         workers=settings.workers,
         rebuild_rows=settings.rebuild_rows,
-        wait_s=OPERATION_WAITS_S,
+        wait_s=settings.operation_wait_s,
     )

@@ -57,10 +57,11 @@ class Unfinished:
 def unfinished(sources: Sources) -> dict[str, Unfinished]:
     """Every operation that stands, by its topic."""
     found = [standing_from(stored.row) for stored in sources.state.rows(OPERATIONS)]
-    return {one.operation.topic: Unfinished(one, _worker(sources, one.operation.topic)) for one in found}
+    return {one.operation.topic: Unfinished(one, worker_of(sources, one.operation.topic)) for one in found}
 
 
-def _worker(sources: Sources, topic: str) -> str | None:
+def worker_of(sources: Sources, topic: str) -> str | None:
+    """Who works on a topic now, whatever it is."""
     stored = sources.state.get(LOCKS, (f"topic/{topic}",))
     is_held = stored is not None and int(stored.row["lease_until"] or 0) > millis(sources.clock())
     return str(stored.row["owner"]) if stored and is_held else None

@@ -49,6 +49,7 @@ def rebuild(
         if not resume and not yes:
             note(_preview(runtime, topic, curated=curated))
             _confirm(f"Rebuild {topic}?", "a rebuild replaces tables", yes)
+        _tell_wait(runtime, topic)
         started = time.monotonic()
         found = _rebuilt(runtime, topic, curated=curated, accept_missing=accept_missing, resume=resume)
         _audit(runtime, "rebuild", topic, found.as_json() if found else {})
@@ -114,6 +115,7 @@ def _rebuilt(
 def _cancel(runtime: "Embedded", topic: str, as_json: bool) -> None:
     from leanops.usecases.carry_out import cancel
 
+    _tell_wait(runtime, topic)
     operation = cancel(runtime.platform, topic)
     _audit(runtime, "cancel", topic, {"work": operation.work.value})
     if as_json:
@@ -135,6 +137,7 @@ def rollback(topic: Topic, to: To, yes: Yes = False, as_json: Json = False) -> N
             _tell_undone(plan, to, as_json)
             return
         _confirm(f"Roll {topic} back?", "a rollback changes tables", yes)
+        _tell_wait(runtime, topic)
         with rebuilding(topic) as progress:
             done = roll_back_topic(runtime.platform, plan, actor().name, progress)
         _audit(runtime, "rollback", topic, done.as_json())
@@ -181,6 +184,14 @@ def _target(to: str) -> dict[str, int]:
         raise UsageError(f"{to!r} is no snapshot id and no time; write it like 2026-11-15T08:00:00") from None
     moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
     return {"at_ms": int(moment.timestamp() * 1000)}
+
+
+def _tell_wait(runtime: "Embedded", topic: str) -> None:
+    from leanops.views.operations import worker_of
+
+    worker = worker_of(runtime.sources(), topic)
+    if worker:
+        note(f"{topic}: {worker} works on it; waiting up to {runtime.settings.operation_wait_s} s until it lets go")
 
 
 def _confirm(question: str, what: str, yes: bool) -> None:
