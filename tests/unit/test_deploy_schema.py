@@ -63,6 +63,25 @@ def test_the_version_rises_with_every_change_and_earlier_ones_stay_readable(plat
     assert [row[1] for row in recorded(platform)] == [1, 2, 3, 10]
 
 
+@pytest.mark.parametrize("active", [0, 1, 7])
+def test_a_version_far_above_the_active_one_is_refused(platform: Platform, active: int) -> None:
+    if active:
+        deploy(platform, schema_text(column("b"), version=active))
+    with pytest.raises(InvalidSchemaError) as refused:
+        deploy(platform, schema_text(version=active + 1_001))
+    assert [(one.code, one.pointer) for one in refused.value.problems] == [(Code.OUT_OF_RANGE, "/version")]
+    assert deploy(platform, schema_text(version=active + 1_000)) == (active + 1_000, True)
+    assert deploy(platform, schema_text(column("d"))) == (active + 1_001, True)
+
+
+def test_a_file_that_could_not_be_read_again_is_never_kept(platform: Platform) -> None:
+    allowed = [f"{number:04}" for number in range(60_000)]
+    text = json.dumps(json.loads(schema_text(column(rules={"allowed": allowed}))), separators=(",", ":"))
+    with pytest.raises(InvalidSchemaError):
+        deploy(platform, text)
+    assert platform.schemas.versions("orders") == []
+
+
 def test_going_back_to_an_earlier_schema_is_a_new_version(platform: Platform) -> None:
     for text in (schema_text(), schema_text(column("d")), schema_text()):
         deploy(platform, text)

@@ -12,7 +12,7 @@ from leanops.domain.schema_plan import SchemaPlan
 from leanops.usecases.activate import fingerprint, record_version
 from leanops.usecases.carry_out import carry_out
 from leanops.usecases.comparison import Comparison
-from leanops.usecases.judge_schema import breaking_problems, table_problems
+from leanops.usecases.judge_schema import breaking_problems, table_problems, version_problems
 from leanops.usecases.leases import Lease, held
 from leanops.usecases.operations import begin, check_free
 from leanops.usecases.places import has_rows, new_operation, settle
@@ -68,14 +68,16 @@ def deploy_schema(
             enable_topic(platform, topic, active.version)
             return Deployed(active, False)
         changes = difference(active, schema)
-        problems = [*table_problems(platform.schemas, topic, active, schema)]
+        problems = [*table_problems(platform.schemas, topic, active, schema), *version_problems(active, schema)]
         problems += [] if consent.rebuild else breaking_problems(schema, changes)
         if problems:
             raise InvalidSchemaError(source, problems)
         scope = _scope(platform, topic, schema, changes, consent, plan)
         version = max(schema.version, active.version + 1) if active else schema.version
-        numbered = schema.model_copy(update={"version": version})
-        platform.schemas.keep(topic, version, _with_version(text, version))
+        kept = _with_version(text, version)
+        # Read again, because what is kept must stay readable.
+        numbered = schema_from_json(kept, source)
+        platform.schemas.keep(topic, version, kept)
         return _deployed(platform, topic, numbered, active, changes, scope, consent, actor, lease, progress)
 
 

@@ -14,6 +14,9 @@ from leanops.ports.schemas import Pending, Schemas
 from leanops.ports.state import SCHEMA_REGISTRY, StateStore
 from leanops.usecases.topics import ERROR, READY
 
+LONGEST_GAP = 1_000
+"""How far a file's version may be above the active one."""
+
 
 @dataclass(frozen=True)
 class Intake:
@@ -99,7 +102,8 @@ def judge(intake: Intake, pending: Pending) -> Verdict:
     except InvalidSchemaError as invalid:
         return refuse(intake, pending, data, invalid.problems)
     found = difference(active, schema)
-    problems = [*table_problems(intake.schemas, pending.topic, active, schema), *breaking_problems(schema, found)]
+    problems = [*table_problems(intake.schemas, pending.topic, active, schema), *version_problems(active, schema)]
+    problems += breaking_problems(schema, found)
     if problems:
         return refuse(intake, pending, data, problems)
     return Verdict(pending, Outcome.SOUND, candidate=Candidate(data, text, schema, found))
@@ -140,6 +144,14 @@ def table_problems(schemas: Schemas, topic: str, active: Schema | None, schema: 
             if other != topic and table == schema.table_name:
                 taken = f"{table!r} belongs to topic {other!r}"
                 yield Problem(Code.TABLE_TAKEN, "/table_name", taken, "choose another name")
+
+
+def version_problems(active: Schema | None, schema: Schema) -> Iterator[Problem]:
+    """A version may leave a gap, but not use up the numbers of those to come."""
+    at_most = (active.version if active else 0) + LONGEST_GAP
+    if schema.version > at_most:
+        far = f"{schema.version} is more than {LONGEST_GAP:,} above the active version"
+        yield Problem(Code.OUT_OF_RANGE, "/version", far, f"write {at_most} or less; the next one is given by itself")
 
 
 def _note_error(intake: Intake, topic: str, reason: str) -> None:
