@@ -121,12 +121,68 @@ def test_a_name_outside_the_folder_or_too_long_for_one_is_refused(files: Store, 
     assert list(files.names("")) == []
 
 
-def test_a_link_that_leads_out_of_the_folder_is_not_followed(tmp_path: Path) -> None:
-    (tmp_path / "files").mkdir()
-    (tmp_path / "files/link").symlink_to(tmp_path)
+def test_a_file_is_deleted_only_while_it_holds_the_same(files: Store) -> None:
+    files.put("a/file", b"data")
+    files.delete_same("a/file", b"other")
+    assert (files.get("a/file"), list(files.names(""))) == (b"data", ["a/file"])
 
-    with pytest.raises(PermanentError, match="leads out"):
-        Folder(tmp_path / "files").put("link/file", b"data")
+    for _ in range(2):
+        files.delete_same("a/file", b"data")
+    files.delete_same("never/there", b"data")
+    assert list(files.names("")) == []
+
+
+def test_a_file_that_comes_while_another_is_deleted_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = Folder(tmp_path)
+    read_bytes = Path.read_bytes
+
+    def read(path: Path) -> bytes:
+        found = read_bytes(path)
+        files.put("file", b"newest")
+        return found
+
+    for held in (b"read", b"replaced"):
+        files.put("file", held)
+        with monkeypatch.context() as patch:
+            patch.setattr(Path, "read_bytes", read)
+            files.delete_same("file", b"read")
+        assert (files.get("file"), [path.name for path in tmp_path.iterdir()]) == (b"newest", ["file"])
+
+
+def test_an_object_that_comes_while_another_is_deleted_stays(
+    moto_endpoint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bucket = f"leanops-{secrets.token_hex(6)}"
+    files = S3Files.connect(bucket, endpoint=moto_endpoint)
+    files._client.create_bucket(Bucket=bucket, CreateBucketConfiguration={"LocationConstraint": "eu-west-1"})
+    files.put("file", b"read")
+    delete = files._client.delete_object
+
+    def late(**call: str) -> None:
+        files.put("file", b"newest")
+        delete(**call)
+
+    monkeypatch.setattr(files._client, "delete_object", late)
+    files.delete_same("file", b"read")
+    assert files.get("file") == b"newest"
+    files.close()
+
+
+def test_links_are_neither_listed_nor_followed(tmp_path: Path) -> None:
+    files = Folder(tmp_path / "files")
+    files.put("a/file", b"data")
+    (tmp_path / "files/b").mkdir()
+    links = {"b/inside": "../a/file", "b/folder": "../a", "b/out": str(tmp_path), "b/nowhere": "gone"}
+    for name, target in links.items():
+        (tmp_path / "files" / name).symlink_to(target)
+
+    assert list(files.names("")) == ["a/file"]
+    calls = (files.get, files.delete, lambda name: files.put(name, b""), lambda name: files.delete_same(name, b"data"))
+    for name in (*links, "b/folder/file", "b/out/files/a/file"):
+        for call in calls:
+            with pytest.raises(PermanentError, match="is a link or leads through one"):
+                call(name)
+    assert files.get("a/file") == b"data"
 
 
 def test_an_unreachable_server_is_an_outage_in_one_line() -> None:

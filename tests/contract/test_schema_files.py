@@ -158,10 +158,43 @@ def test_a_refused_file_lies_beside_its_report_until_it_is_cleared(
     assert {one: files.get(one) for one in files.names("")} == {
         f"orders/failed/{kept}": b"\xff",
         "orders/failed/error.json": b"why\n",
+        f"orders/failed/reports/{name}": b"why\n",
     }
     assert schemas.failed("orders") == "why\n"
     schemas.clear_failed("orders")
     assert (list(files.names("")), schemas.failed("orders")) == ([], None)
+
+
+def test_every_refused_file_has_a_report_of_its_own_and_the_newest_is_told(schemas: SchemaFiles, files: Files) -> None:
+    for name, report in (("a.json", "one"), ("b.json", "two"), ("a.json", "three")):
+        schemas.fail("orders", name, b"{", report)
+    reports = {name: files.get(f"orders/failed/reports/{name}") for name in ("a.json", "b.json")}
+    assert (reports, schemas.failed("orders")) == ({"a.json": b"three", "b.json": b"two"}, "three")
+    schemas.clear_failed("orders")
+    assert list(files.names("")) == []
+
+
+def test_a_draft_somebody_changed_is_replaced_only_if_told(schemas: SchemaFiles, files: Files) -> None:
+    name = "orders/pending/schema.draft.json"
+    for _ in range(2):
+        schemas.draft("orders", "one")
+    with pytest.raises(UsageError, match=f"schemas/{name} says something else; deploy or delete it, or .* --force"):
+        schemas.draft("orders", "two")
+    assert files.get(name) == b"one"
+    schemas.draft("orders", "two", replace=True)
+    assert files.get(name) == b"two"
+
+
+def test_a_file_put_there_by_hand_stays_readable_after_the_next_one(schemas: SchemaFiles, files: Files) -> None:
+    by_hand = schema_text(column("b"), version=5)
+    files.put("orders/active/schema.json", by_hand.encode())
+    for _ in range(2):
+        go_live(schemas, version=6)
+    assert (schemas.text("orders", 5), schemas.versions("orders")) == (by_hand, [5, 6])
+    files.put("orders/active/schema.json", b"{")
+    schemas.activate("orders", 5)
+    assert schemas.active("orders") == schema(column("b"), version=5)
+    assert schemas.version("orders", 6) == schema(version=6)
 
 
 @pytest.mark.parametrize("text", [schema_text(), "{"], ids=["good", "bad"])
@@ -185,6 +218,6 @@ def test_a_file_is_taken_to_the_same_end_wherever_its_store_was_left(tmp_path: P
         if not is_killed:
             break
     good = ["orders/active/schema.json", "orders/archive/schema.v1.json"]
-    bad = ["orders/failed/error.json", "orders/failed/new.json"]
+    bad = ["orders/failed/error.json", "orders/failed/new.json", "orders/failed/reports/new.json"]
     assert len(ends) > 3
     assert ends == [bad if text == "{" else good] * len(ends)

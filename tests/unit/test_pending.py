@@ -15,6 +15,7 @@ import pytest
 from leanops.adapters.files.folder import Folder
 from leanops.adapters.files.schemas import SchemaFiles
 from leanops.domain.errors import InvalidSchemaError
+from leanops.domain.problems import Code, Problem
 from leanops.ports.schemas import Pending
 from leanops.runtimes.schemas import SchemaPart
 from leanops.usecases.audit import Actor
@@ -95,7 +96,12 @@ def test_a_bad_file_lies_beside_a_report_of_every_problem(platform: Platform, fo
             {"code": "not_utf8", "pointer": "", "message": "not UTF-8", "hint": "save the file as UTF-8"},
         ],
     }
-    assert list(folder.names("")) == ["orders/failed/error.json", "orders/failed/new.json"]
+    assert list(folder.names("")) == [
+        "orders/failed/error.json",
+        "orders/failed/new.json",
+        "orders/failed/reports/new.json",
+    ]
+    assert folder.get("orders/failed/reports/new.json") == folder.get("orders/failed/error.json")
     assert folder.get("orders/failed/new.json") == b"\xff\xfe"
 
 
@@ -105,7 +111,7 @@ def test_a_bad_file_is_told_by_the_registry_only_where_there_is_no_schema(platfo
     assert (found.status, found.processing_enabled, found.schema_version) == ("ERROR", False, None)
     assert found.reason is not None
     assert found.reason.startswith("new.json is refused: ")
-    assert found.reason.endswith("see schemas/orders/failed/error.json")
+    assert found.reason.endswith("see schemas/orders/failed/reports/new.json")
     assert "\n" not in found.reason
 
     take(platform, folder, schema_text())
@@ -136,7 +142,8 @@ def test_a_file_of_a_topic_nobody_added_is_refused(platform: Platform, folder: F
     verdict = take(platform, folder, schema_text(), topic=topic)
     assert codes(verdict) == [("unknown_topic", "")]
     assert f"leanops topics add {topic}" in verdict.problems[0].hint
-    assert list(folder.names("")) == [f"{topic}/failed/error.json", f"{topic}/failed/new.json"]
+    names = ("error.json", "new.json", "reports/new.json")
+    assert list(folder.names("")) == [f"{topic}/failed/{name}" for name in names]
 
 
 def test_a_table_of_another_topic_or_another_name_is_refused(platform: Platform, folder: Folder) -> None:
@@ -218,7 +225,7 @@ class Stopping:
 
     def __getattr__(self, name: str) -> Any:
         call = getattr(self._port, name)
-        if name not in ("put", "delete", "append", "create"):
+        if name not in ("put", "delete", "delete_same", "append", "create"):
             return call
 
         def write(*arguments: Any, **rest: Any) -> Any:
@@ -343,3 +350,86 @@ def test_a_file_that_waits_for_its_topic_is_told_once(platform: Platform, folder
             assert part.turn() == 0
     assert [line.partition(": ")[2][:14] for line in told] == ["new.json waits"]
     assert part.turn() == 1
+
+
+def test_a_copy_that_stalls_is_waited_for_and_a_text_that_stays_no_json_is_refused(
+    platform: Platform, folder: Folder
+) -> None:
+    told: list[str] = []
+    watch = Watch()
+    part = SchemaPart(platform, lambda _part, text: told.append(text), watch)
+    for text, seconds in ((schema_text()[:40], 29), ("", 29), (schema_text()[:60], 29), (schema_text(), 1)):
+        folder.put("orders/pending/new.json", text.encode())
+        part.turn()
+        watch.now += seconds - 0.1
+        assert (part.turn(), told) == (0, [])
+    watch.now += 0.2
+    assert part.turn() == 1
+
+    folder.put("orders/pending/half.json", b"{")
+    part.turn()
+    watch.now += 30
+    assert part.turn() == 1
+    assert [line.partition(": ")[2][:21] for line in told] == ["new.json is schema ve", "half.json is refused:"]
+
+
+def test_a_file_that_breaks_the_one_who_takes_it_stops_no_other(platform: Platform, folder: Folder) -> None:
+    class Broken(SchemaFiles):
+        def active(self, topic: str) -> Any:
+            if topic == "orders":
+                raise ZeroDivisionError("a secret of the payload")
+            return super().active(topic)
+
+    told: list[str] = []
+    watch = Watch()
+    part = SchemaPart(replace(platform, schemas=Broken(folder)), lambda _part, text: told.append(text), watch)
+    add_topic(platform, "users")
+    for topic in ("orders", "users"):
+        folder.put(f"{topic}/pending/new.json", schema_text(table_name=topic).encode())
+    for _ in range(4):
+        part.turn()
+        watch.now += 2
+    assert [line.split(" from the engine")[0] for line in told] == [
+        "orders: new.json cannot be taken: ZeroDivisionError",
+        "users: new.json is schema version 1 now",
+    ]
+    assert (part.problem() or "").startswith("orders: new.json cannot be taken")
+    assert platform.schemas.pending() == [Pending("orders", "new.json")]
+
+
+def test_a_link_in_pending_is_left_alone_with_what_it_leads_to(
+    platform: Platform, folder: Folder, tmp_path: Path
+) -> None:
+    take(platform, folder, schema_text())
+    link = tmp_path / "schemas/orders/pending/again.json"
+    link.symlink_to("../active/schema.json")
+    watch = Watch()
+    part = SchemaPart(platform, now_s=watch)
+    for _ in range(3):
+        assert part.turn() == 0
+        watch.now += 60
+    assert (platform.schemas.active("orders"), link.is_symlink()) == (schema(), True)
+
+
+@pytest.mark.parametrize("topic", ["orders", "nobody\nhere"])
+def test_whatever_a_file_is_called_is_told_in_one_line(
+    platform: Platform, folder: Folder, tmp_path: Path, topic: str
+) -> None:
+    told: list[str] = []
+    watch = Watch()
+    part = SchemaPart(platform, lambda _part, text: told.append(text), watch)
+    odd = tmp_path / "schemas" / topic / "pending" / "two\nlines\x1b[31m\udce9.json"
+    odd.parent.mkdir(parents=True)
+    odd.write_text(schema_text())
+    for _ in range(3):
+        part.turn()
+        watch.now += 60
+    assert len(told) == 1
+    assert told[0].isprintable()
+    assert "two\\nlines\\x1b[31m\\udce9.json" in told[0]
+
+
+def test_a_verdict_is_one_line_whatever_it_is_about() -> None:
+    for outcome in Outcome:
+        verdict = Verdict(Pending("a\nb", "c\nd.json"), outcome, 1, (Problem(Code.BLOCKED, "/e\nf", "g", "h"),), "i")
+        assert verdict.sentence().isprintable(), outcome

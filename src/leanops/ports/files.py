@@ -35,5 +35,8 @@ class Files(Protocol):
     def delete(self, name: str) -> None:
         """Remove a file; one that is not there is no error."""
 
+    def delete_same(self, name: str, data: bytes) -> None:
+        """Remove a file that holds these bytes; one that was put there meanwhile stays."""
+
     def names(self, prefix: str) -> Iterator[str]:
         """Every name that begins so, in order."""

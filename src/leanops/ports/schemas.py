@@ -33,7 +33,7 @@ class Schemas(Protocol):
         """Put a version into the archive, where a batch that was begun under it can always find it."""
 
     def activate(self, topic: str, version: int) -> None:
-        """Make a version of the archive the active one, in one write. Twice is the same as once."""
+        """Make a version of the archive the active one, in one write; twice is once. The archive keeps the other."""
 
     def topics(self) -> dict[str, str]:
         """Topic → table_name of every active schema."""
@@ -48,13 +48,13 @@ class Schemas(Protocol):
         """Remove a file that waits, unless it is no longer the one that was read."""
 
     def fail(self, topic: str, name: str, data: bytes, report: str) -> None:
-        """Put a file that waits beside its report; a crash on the way is repeated to the same end."""
+        """Put a file that waits into failed/ with its report; a crash on the way is repeated to the same end."""
 
     def failed(self, topic: str) -> str | None:
         """The report of the last file that was refused, or None."""
 
     def clear_failed(self, topic: str) -> None:
-        """Remove the refused files and their report."""
+        """Remove the refused files and their reports."""
 
-    def draft(self, topic: str, text: str) -> str:
-        """Write a file that waits for a person, not for us; its name."""
+    def draft(self, topic: str, text: str, *, replace: bool = False) -> str:
+        """Write a file that waits for a person, not for us; its name. UsageError where another draft lies there."""

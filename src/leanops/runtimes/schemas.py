@@ -1,16 +1,20 @@
 """The background part that takes the schema files which wait."""
 
+import json
 import time
 from collections.abc import Callable
 from hashlib import sha256
 
-from leanops.domain.errors import LeanOpsError
+from leanops.domain.errors import reason_of
+from leanops.domain.problems import printable
 from leanops.ports.schemas import Pending
 from leanops.usecases.audit import Actor
 from leanops.usecases.platform import Platform
 from leanops.usecases.workers import SCHEMAS, Tell
 
 SETTLED_S = 1.0
+HALF_S = 30.0
+"""How long a text that is no JSON must stay the same: it may be the first half of one."""
 WHO = Actor("serve", "files")
 
 
@@ -41,8 +45,9 @@ class SchemaPart:
         """A file that cannot be taken stops no other."""
         try:
             taken = self._is_settled(pending) and self._take(pending)
-        except LeanOpsError as failure:
-            self._problems[pending] = f"{pending.topic}: {pending.name} cannot be taken: {failure}"
+        except Exception as failure:  # noqa: BLE001 - a file that fails, however it does, does not stop the others
+            name = printable(f"{pending.topic}: {pending.name}")
+            self._problems[pending] = f"{name} cannot be taken: {reason_of(failure)}"
             self._tell_once(pending, self._problems[pending])
             return False
         self._problems.pop(pending, None)
@@ -56,7 +61,7 @@ class SchemaPart:
         if content != known:
             self._seen[pending] = (content, now)
             return False
-        return now - since >= SETTLED_S
+        return now - since >= (SETTLED_S if _is_json(data) else HALF_S)
 
     def _take(self, pending: Pending) -> bool:
         from leanops.usecases.judge_schema import Outcome
@@ -70,3 +75,11 @@ class SchemaPart:
         if self._told.get(pending) != text:
             self._told[pending] = text
             self._tell(SCHEMAS, text)
+
+
+def _is_json(data: bytes) -> bool:
+    try:
+        json.loads(data)
+    except (ValueError, RecursionError):
+        return False
+    return True

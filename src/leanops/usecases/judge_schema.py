@@ -7,7 +7,7 @@ from enum import StrEnum
 
 from leanops.domain.compatibility import Difference, Kind, difference
 from leanops.domain.errors import InvalidSchemaError
-from leanops.domain.problems import Code, Problem
+from leanops.domain.problems import Code, Problem, printable
 from leanops.domain.schema import Schema, schema_from_json
 from leanops.ports.clock import Clock, millis
 from leanops.ports.schemas import Pending, Schemas
@@ -64,7 +64,7 @@ class Verdict:
 
     def sentence(self) -> str:
         """One line for people."""
-        return f"{self.pending.topic}: {self.what()}"
+        return f"{printable(self.pending.topic)}: {self.what()}"
 
     def what(self) -> str:
         """The same, where it is clear which topic is meant."""
@@ -76,11 +76,12 @@ class Verdict:
             Outcome.WAITING: f"waits: {self.reason}",
             Outcome.GONE: "is gone",
         }
-        return f"{self.pending.name} {said[self.outcome]}"
+        return f"{printable(self.pending.name)} {said[self.outcome]}"
 
     def _first_problem(self) -> str:
         more = f" (and {len(self.problems) - 1} more problems)" if self.problems[1:] else ""
-        return f"{self.problems[0]}{more}; see schemas/{self.pending.topic}/failed/error.json" if self.problems else ""
+        report = printable(f"schemas/{self.pending.topic}/failed/reports/{self.pending.name}")
+        return f"{self.problems[0]}{more}; see {report}" if self.problems else ""
 
 
 def judge(intake: Intake, pending: Pending) -> Verdict:
@@ -90,7 +91,7 @@ def judge(intake: Intake, pending: Pending) -> Verdict:
         return Verdict(pending, Outcome.GONE)
     if intake.state.get(SCHEMA_REGISTRY, (pending.topic,)) is None:
         missing = f"topic {pending.topic!r} is not registered"
-        add = f"add it with: leanops topics add {pending.topic}"
+        add = f"add it with: leanops topics add {printable(pending.topic)}"
         return refuse(intake, pending, data, [Problem(Code.UNKNOWN_TOPIC, "", missing, add)])
     active = intake.schemas.active(pending.topic)
     try:

@@ -10,6 +10,7 @@ from leanops.domain.errors import FilesUnavailableError
 from leanops.ports.files import checked_name
 
 GONE = {"404", "NoSuchKey"}
+REPLACED = {"412", "ConditionalRequestConflict", "PreconditionFailed"}
 
 
 class S3Files:
@@ -46,6 +47,18 @@ class S3Files:
         key = self._key(name)
         with self._about(f"the file {name}"):
             self._client.delete_object(Bucket=self._bucket, Key=key)
+
+    def delete_same(self, name: str, data: bytes) -> None:
+        """Remove a file that holds these bytes; one that was put there meanwhile stays."""
+        key = self._key(name)
+        with self._about(f"the file {name}"):
+            try:
+                found = self._client.get_object(Bucket=self._bucket, Key=key)
+                if found["Body"].read() == data:
+                    self._client.delete_object(Bucket=self._bucket, Key=key, IfMatch=found["ETag"])
+            except ClientError as error:
+                if code_of(error) not in GONE | REPLACED:
+                    raise
 
     def names(self, prefix: str) -> Iterator[str]:
         """Every name that begins so, in order, page by page."""

@@ -3,15 +3,16 @@
 import os
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from uuid import uuid4
 
 from leanops.domain.errors import FilesUnavailableError, PermanentError
 from leanops.ports.files import checked_name
 
 
 class Folder:
-    """The Files port on a folder; a name stays inside it, and a file is there whole or not at all."""
+    """The Files port on a folder; a name stays inside it, links count for nothing, and a file is there whole."""
 
     def __init__(self, root: Path) -> None:
         self._root = root.resolve()
@@ -35,16 +36,31 @@ class Folder:
         with _answering(name):
             path.unlink(missing_ok=True)
 
+    def delete_same(self, name: str, data: bytes) -> None:
+        """Out of the way first, so that what is compared is what is removed."""
+        path = self._path(name)
+        aside = path.with_name(f"{SCRATCH}{uuid4().hex}")
+        with _answering(name):
+            try:
+                path.rename(aside)
+            except (FileNotFoundError, NotADirectoryError):
+                return
+            if aside.read_bytes() != data:
+                # A link, for a rename would replace a file that has come since.
+                with suppress(FileExistsError):
+                    path.hardlink_to(aside)
+            aside.unlink()
+
     def names(self, prefix: str) -> Iterator[str]:
         with _answering(prefix):
-            files = [path for path in self._root.rglob("*") if path.is_file() and not path.name.startswith(SCRATCH)]
-        names = (path.relative_to(self._root).as_posix() for path in files)
+            found = [path for path in self._root.rglob("*") if path.is_file() and not path.is_symlink()]
+        names = (path.relative_to(self._root).as_posix() for path in found if not path.name.startswith(SCRATCH))
         yield from sorted(name for name in names if name.startswith(prefix))
 
     def _path(self, name: str) -> Path:
-        path = (self._root / checked_name(name)).resolve()
-        if not path.is_relative_to(self._root):
-            raise PermanentError(f"{name!r} leads out of the folder; remove the link")
+        path = self._root / checked_name(name)
+        if path.resolve() != path:
+            raise PermanentError(f"{name!r} is a link or leads through one; put the file itself there")
         return path
 
 

@@ -12,6 +12,9 @@ from leanops.ports.schemas import Pending
 
 DRAFT = "schema.draft.json"
 REPORT = "error.json"
+"""The report of the file that was refused last."""
+REPORTS = "reports"
+"""Where each refused file has a report of its own, under its own name."""
 READERS = 16
 _ACTIVE = re.compile(r"([^/]+)/active/schema\.json")
 _ARCHIVED = re.compile(r"[^/]+/archive/schema\.v([1-9][0-9]*)\.json")
@@ -55,10 +58,11 @@ class SchemaFiles:
         self._files.put(_archived(topic, version), text.encode())
 
     def activate(self, topic: str, version: int) -> None:
-        """Make a version of the archive the active one, in one write. Twice is the same as once."""
+        """Make a version of the archive the active one, in one write; twice is once. The archive keeps the other."""
         data = self._files.get(_archived(topic, version))
         if data is None:
             raise UsageError(f"topic {topic!r} has no schema version {version}; see: leanops schema history {topic}")
+        self._keep_active(topic)
         self._files.put(_active(topic), data)
 
     def topics(self) -> dict[str, str]:
@@ -79,12 +83,12 @@ class SchemaFiles:
 
     def withdraw(self, topic: str, name: str, data: bytes) -> None:
         """Remove a file that waits, unless it is no longer the one that was read."""
-        if self.read_pending(topic, name) == data:
-            self._files.delete(_pending(topic, name))
+        self._files.delete_same(_pending(topic, name), data)
 
     def fail(self, topic: str, name: str, data: bytes, report: str) -> None:
         """Put a file that waits beside its report; a crash on the way is repeated to the same end."""
-        self._files.put(f"{topic}/failed/{REPORT}", report.encode())
+        for place in (f"{REPORTS}/{name}", REPORT):
+            self._files.put(f"{topic}/failed/{place}", report.encode())
         self._files.put(f"{topic}/failed/{name if name != REPORT else 'error.schema.json'}", data)
         self.withdraw(topic, name, data)
 
@@ -93,15 +97,28 @@ class SchemaFiles:
         return self._text(f"{topic}/failed/{REPORT}")
 
     def clear_failed(self, topic: str) -> None:
-        """Remove the refused files, and their report last."""
+        """Remove the refused files, and the newest report last."""
         names = list(self._files.names(f"{topic}/failed/"))
-        for name in sorted(names, key=lambda name: name.endswith(f"/{REPORT}")):
+        for name in sorted(names, key=lambda name: name == f"{topic}/failed/{REPORT}"):
             self._files.delete(name)
 
-    def draft(self, topic: str, text: str) -> str:
-        """Write a file that waits for a person, not for us; its name."""
-        self._files.put(_pending(check_topic(topic), DRAFT), text.encode())
+    def draft(self, topic: str, text: str, *, replace: bool = False) -> str:
+        """Write a file that waits for a person, not for us; its name. What a person may have changed is kept."""
+        place = _pending(check_topic(topic), DRAFT)
+        if not replace and self._files.get(place) not in (None, text.encode()):
+            raise UsageError(f"schemas/{place} says something else; deploy or delete it, or replace it with --force")
+        self._files.put(place, text.encode())
         return DRAFT
+
+    def _keep_active(self, topic: str) -> None:
+        """One that was put into active/ by hand is a version too, and would be gone."""
+        try:
+            now = self.active(topic)
+        except InvalidSchemaError:
+            return
+        text = self._text(_active(topic))
+        if now and text is not None and self._files.get(_archived(topic, now.version)) is None:
+            self.keep(topic, now.version, text)
 
     def _table(self, topic: str) -> str | None:
         try:
