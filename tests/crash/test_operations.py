@@ -14,6 +14,7 @@ from leanops.domain.operations import Accept, Scope
 from leanops.domain.snapshots import valid_watermark
 from leanops.ports.state import BATCHES, OPERATIONS
 from leanops.usecases.deploy_schema import Consent, deploy_schema
+from leanops.usecases.operations import standing
 from leanops.usecases.platform import Platform
 from leanops.usecases.rebuild import rebuild_topic
 from leanops.usecases.rollback import plan_rollback, roll_back_topic
@@ -25,8 +26,8 @@ from tests.oracle.rows import RawRow
 from tests.verify import assert_tables
 from tests.world import PII_KEY, Abandoned, World
 
-EVERY = 1 if os.environ.get("CI") else 6
-"""Away from CI only every sixth step is tried."""
+STRIDE = 7 if os.environ.get("CI") else 19
+"""The next operation is abandoned so many steps later than the one before."""
 
 
 def with_least(least: int) -> dict[str, Any]:
@@ -76,6 +77,33 @@ class Story:
             return True
         return False
 
+    def killed_at_every_step(self, work: Callable[[Platform], Any], old: frozenset[Any]) -> int:
+        """Begin the work and go on by cycles, each killed before or after its first step; how many were.
+
+        Whatever moment a reader chooses, Curated is the old table until it is the new one.
+        """
+        kills, seen, going_on = 0, {old}, work
+        while self.abandoned(1 + kills % 2, going_on):
+            kills += 1
+            seen.add(self.curated())
+            if standing(self.world.platform(), "orders"):
+                going_on = self.world.cycle
+        assert len(seen | {self.curated()}) <= 2
+        return kills
+
+    def follow(self, schema: dict[str, Any], scope: Scope, read: int) -> None:
+        """The model under the new schema, made anew as far as the tables were."""
+        self.model.set_schema(schema)
+        if scope == Scope.BOTH:
+            self.model.rebuild(self.rows[:read])
+        elif scope == Scope.CURATED:
+            self.model.recurate()
+
+    def curated(self) -> frozenset[Any]:
+        """The versions and values a reader of Curated sees."""
+        rows = self.world.curated("orders")
+        return frozenset((row["idempotency_key"], row["message_id"], row["amount"]) for row in rows)
+
     def check(self) -> None:
         """Nothing is left half, and every table is the model's."""
         world, platform = self.world, self.world.platform()
@@ -97,7 +125,7 @@ class Story:
         return active.version
 
 
-@pytest.mark.parametrize(
+DEPLOYS = pytest.mark.parametrize(
     ("schemas", "consent", "scope"),
     [
         pytest.param((BY_ORDER, SCHEMA), Consent(rebuild=True), Scope.BOTH, id="breaking"),
@@ -105,6 +133,40 @@ class Story:
         pytest.param((with_least(2), SCHEMA), Consent(recurate=False), Scope.NONE, id="plain"),
     ],
 )
+
+
+@DEPLOYS
+def test_a_deploy_killed_at_each_of_its_steps_comes_to_its_end(
+    world: World, schemas: Any, consent: Consent, scope: Scope
+) -> None:
+    story, text, read = Story(world), json.dumps(schemas[0]), 24
+    old = story.curated()
+    kills = story.killed_at_every_step(lambda at: deploy_schema(at, "orders", text, "f", "tester", consent), old)
+    assert kills > {Scope.BOTH: 40, Scope.CURATED: 24, Scope.NONE: 8}[scope]
+    story.follow({**schemas[0], "version": story.version()}, scope, read)
+    story.check()
+
+
+def test_a_rollback_killed_at_each_of_its_steps_comes_to_its_end(world: World) -> None:
+    story = Story(world)
+    view = world.embedded.platform.catalog.load(world.databases.standardized_table("orders"))
+    then = deepcopy(story.model)
+    story.arrive(4)
+    story.catch_up()
+
+    def work(at: Platform) -> None:
+        roll_back_topic(at, plan_rollback(at, "orders", snapshot=view.head), "tester")
+
+    assert story.killed_at_every_step(work, story.curated()) > 6
+    after, story.model = story.model, replace_errors(then, story.model)
+    assert_rolled_back(story)
+    resume_topic(world.platform(), "orders")
+    world.settle()
+    story.model = after
+    story.check()
+
+
+@DEPLOYS
 def test_a_deploy_is_finished_or_undone(world: World, schemas: Any, consent: Consent, scope: Scope) -> None:
     story, turn, step, went_on = Story(world), 0, 1, True
     while went_on:
@@ -116,14 +178,10 @@ def test_a_deploy_is_finished_or_undone(world: World, schemas: Any, consent: Con
         world.settle()
         if story.version() != before:
             turn += 1
-            story.model.set_schema({**schema, "version": story.version()})
-            if scope == Scope.BOTH:
-                story.model.rebuild(story.rows[:read])
-            elif scope == Scope.CURATED:
-                story.model.recurate()
+            story.follow({**schema, "version": story.version()}, scope, read)
         story.catch_up()
         story.check()
-        step += EVERY
+        step += STRIDE
     assert turn > 1
 
 
@@ -137,8 +195,7 @@ def test_a_rebuild_is_finished_or_undone(world: World) -> None:
         story.model.rebuild(story.rows[:read])
         story.catch_up()
         story.check()
-        # A deploy with a rebuild goes through the same steps, every one of them.
-        step += 6 * EVERY
+        step += STRIDE
 
 
 def test_a_rollback_is_finished_or_undone_and_the_next_cycle_catches_up(world: World) -> None:
@@ -162,7 +219,7 @@ def test_a_rollback_is_finished_or_undone_and_the_next_cycle_catches_up(world: W
         world.settle()
         story.model = after
         story.check()
-        step += EVERY
+        step += STRIDE
     assert undone
 
 

@@ -112,7 +112,8 @@ class Model:
         older = [self._parse(self.raw[row.source.message_id], Counter()) for row in had.values()]
         chosen: dict[str, Row] = {}
         for row in older:
-            if row and row.message_id not in current and row.record_key in self.standardized:
+            newest = self.standardized.get(row.record_key) if row else None
+            if row and newest and row.message_id not in current and row.version < newest.version:
                 known = chosen.get(row.record_key)
                 chosen[row.record_key] = row if known is None else max(known, row, key=lambda one: one.version)
         for key, row in chosen.items():

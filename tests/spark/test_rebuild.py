@@ -3,17 +3,21 @@
 import json
 import random
 import threading
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
-from leanops.domain.errors import OperationBlockedError
-from leanops.domain.operations import Scope
+from leanops.domain.errors import CommitRefusedError, OperationBlockedError
+from leanops.domain.operations import Accept, Scope
 from leanops.usecases.carry_out import cancel, resume
 from leanops.usecases.deploy_schema import Consent, deploy_schema
+from leanops.usecases.operations import standing
+from leanops.usecases.plan_cycle import plan_cycle
 from leanops.usecases.rebuild import rebuild_topic
 from leanops.usecases.rollback import plan_rollback, roll_back_topic
+from leanops.usecases.run_cycle import _Cycle
 from leanops.usecases.topics import resume_topic
 from leanops.views.balance import whole_topic
 from tests.builders import column, schema_text
@@ -218,3 +222,72 @@ def test_a_standardized_that_others_rolled_back_makes_curated_anew(world: World)
     assert world.cycle()["orders"].outcome == "no_new_data"
     runs = world.rows(world.databases.ops_table("job_run_history"))
     assert len({row["batch_id"] for row in runs}) == len(runs)
+
+
+def test_a_rebuild_that_stalled_before_its_commit_is_refused_by_the_table(world: World) -> None:
+    world.add("orders", plain())
+    world.publish("orders", events(0, 4))
+    world.cycle()
+    others = []
+
+    def step(name: str) -> None:
+        """While the first one stalls, its lease ends; another finishes the rebuild, and a cycle goes on."""
+        if name == "before replace curated" and not others:
+            others.append(True)
+            world.wait_for_leases()
+            world.publish("orders", events(4, 6))
+            world.cycle()
+
+    with pytest.raises(CommitRefusedError, match="was changed"):
+        rebuild_topic(world.platform(step=step), "orders", "tester")
+    assert others
+    assert sorted(row["a"] for row in world.curated("orders")) == list(range(6))
+    assert standing(world.platform(), "orders") is None
+    world.publish("orders", events(6, 7))
+    assert world.cycle()["orders"].outcome == "done"
+    assert sorted(row["a"] for row in world.curated("orders")) == list(range(7))
+    balance = whole_topic(sources_of(world), "orders")
+    assert balance.balanced, balance.complaints()
+
+
+def test_a_key_path_that_no_event_has_empties_no_table(world: World) -> None:
+    world.add("orders", plain())
+    world.publish("orders", events(0, 4))
+    world.cycle()
+    wrong = plain(keys={"idempotency_key": "$.typo"})
+    unasked = Consent(rebuild=True, missing=Accept.NONE)
+    with pytest.raises(OperationBlockedError, match=r"4 keys of .* would be missing"):
+        deploy_schema(world.platform(), "orders", wrong, "f", "tester", unasked)
+    cancel(world.platform(), "orders")
+    assert world.cycle()["orders"].outcome == "no_new_data"
+    assert len(world.curated("orders")) == 4
+
+
+def test_a_rollback_leaves_nothing_in_curated_that_it_undoes(world: World) -> None:
+    world.add("orders", plain(column("a", type="BIGINT", rules={"min": 1})))
+    bad, good = events(0, 1)[0], events(5, 6)[0]
+    fixed = replace(good, message_id="m5", json_payload=good.json_payload.replace("k5", "k0"))
+    heads = []
+    for batch in ([bad], [fixed]):
+        world.publish("orders", batch)
+        world.cycle()
+        heads.append(world.embedded.platform.catalog.load(world.databases.standardized_table("orders")).head)
+    rebuild_topic(world.platform(), "orders", "tester", scope=Scope.CURATED)
+    assert [row["a"] for row in world.curated("orders")] == [5]
+    roll_back_topic(world.platform(), plan_rollback(world.platform(), "orders", snapshot=heads[0]), "tester")
+    assert world.curated("orders") == []
+
+
+def test_a_cycle_planned_before_a_rollback_does_not_redo_it(world: World) -> None:
+    world.add("orders", plain())
+    for first in (0, 2):
+        world.publish("orders", events(first, first + 2))
+        world.cycle()
+    name = world.databases.standardized_table("orders")
+    before = world.embedded.platform.catalog.load(name).ancestors()[-1].snapshot_id
+    world.publish("orders", events(4, 5))
+    platform = world.platform()
+    late = plan_cycle(platform, None)[0]
+    roll_back_topic(platform, plan_rollback(platform, "orders", snapshot=before), "tester")
+    result = _Cycle(platform, lambda _topic, _step: None, False).run_bin([late])["orders"]
+    assert (result.outcome, len(world.curated("orders"))) == ("paused", 2)

@@ -11,6 +11,9 @@ from enum import StrEnum
 
 import msgspec
 
+from leanops.domain.batches import ColumnLimits
+from leanops.domain.flatten import Limits
+
 
 class Work(StrEnum):
     """What people asked for."""
@@ -80,10 +83,18 @@ class Operation(msgspec.Struct, frozen=True):
     standardized: Place | None = None
     """Standardized before: what Curated is made from where only Curated is made anew."""
     curated: Place | None = None
+    standardized_head: int | None = None
+    """The snapshot Standardized had: where it has another, somebody else was at work."""
+    portion_rows: int = 2_000_000
+    limits: Limits = Limits()
+    column_limits: ColumnLimits = ColumnLimits()
     back_to: int | None = None
     """Rollback: the snapshot of Standardized that comes back."""
     curated_back_to: int | None = None
     """Rollback: the snapshot of Curated that goes with it, where there is one."""
+
+    columns: dict[str, str] = {}
+    """Rollback: the columns of Standardized as they were, by path."""
 
     @property
     def standardized_batch(self) -> str:

@@ -189,6 +189,16 @@ def _appends(table: TableView, snapshots: Sequence[Snapshot]) -> list[Snapshot]:
     return [snapshot for snapshot in snapshots if snapshot.operation == "append"]
 
 
+def is_same_data(table: TableView, snapshot_id: int | None) -> bool:
+    """Whether the head holds the rows a snapshot held: it is the snapshot, or files were only rewritten since."""
+    for snapshot in table.ancestors():
+        if snapshot.snapshot_id == snapshot_id:
+            return True
+        if snapshot.operation != "replace":
+            return False
+    return table.head == snapshot_id
+
+
 def retired_rows(table: TableView) -> int:
     """Rows that retention took out of an append-only table, as far as its history is kept."""
     return sum(int(s.summary.get("deleted-records", 0)) for s in table.ancestors() if _is_retention(s))

@@ -71,8 +71,8 @@ class Databases:
     def curated_table(self, table_name: str) -> str:
         return f"{self.curated}.{table_name}"
 
-    def shadow_table(self, topic: str, what: str) -> str:
-        return f"{self.shadow}.{table_stem(topic)}_{what}"
+    def shadow_table(self, operation_id: str, what: str) -> str:
+        return f"{self.shadow}.{_ODD.sub('_', f'op{operation_id}_{what}')}"
 
     @property
     def dlq_errors(self) -> str:

@@ -60,6 +60,19 @@ class Catalog(Protocol):
     def partitions(self, name: str, snapshot_id: int) -> Mapping[tuple[Any, ...], int]:
         """Rows in each partition at a snapshot, as the files count them: rows replaced since are still in it."""
 
+    def take_place(
+        self, name: str, source: str, snapshot_id: int, summary: Mapping[str, str], *, only_at: int | None, after: int
+    ) -> None:
+        """Give a table the rows and columns another one (or itself) has at a snapshot, in one commit with the summary.
+
+        No row is written again: the files change hands, so a source is forgotten afterwards, not dropped. Readers see
+        the old table or the new one; earlier snapshots can still be read, and only read. Raises CommitRefusedError
+        where the head is not the one named. The commit's sequence number is greater than `after`.
+        """
+
+    def forget(self, name: str) -> None:
+        """Take a table out of the catalog and leave its files; nothing where it does not exist."""
+
     def roll_back(self, name: str, snapshot_id: int) -> None:
         """Make an ancestor of the head the head; nothing where it is that already."""
 
@@ -97,12 +110,6 @@ class Lake(Protocol):
 
     def append(self, rows: "DataFrame", name: str, summary: Mapping[str, str]) -> None:
         """Append the rows in one commit that carries the summary."""
-
-    def replace(self, rows: "DataFrame", name: str, like: TableDefinition, summary: Mapping[str, str]) -> None:
-        """Put these rows and their columns in the place of a table's, in one commit that carries the summary.
-
-        Readers see the old table or the new one. Its earlier snapshots can still be read, and only read.
-        """
 
     def put_errors(self, rows: "DataFrame", name: str, topic: str) -> None:
         """Error rows of a topic: new ones are added, one that fails again gets its new failures and one more attempt.

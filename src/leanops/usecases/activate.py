@@ -5,17 +5,23 @@ from hashlib import sha256
 from typing import Any
 
 from leanops.domain.compatibility import Kind
+from leanops.domain.errors import CommitRefusedError
 from leanops.domain.evolution import ADDED, REMOVED, TYPE_CHANGED
 from leanops.domain.operations import Operation
 from leanops.domain.schema import Schema
 from leanops.domain.tables import OPS
+from leanops.usecases.leases import Lease, check
 from leanops.usecases.platform import Platform
 from leanops.usecases.topics import enable_topic
 
 
-def activate(platform: Platform, operation: Operation) -> Schema:
+def activate(platform: Platform, operation: Operation, lease: Lease) -> Schema:
     """Make the operation's version the active one; what an earlier try did stays."""
     topic, version = operation.topic, operation.version
+    check(platform, lease)
+    there = platform.schemas.active(topic)
+    if there and there.version > version:
+        raise CommitRefusedError(f"{topic}: schema version {there.version} is active already, after {version}")
     platform.step("before activate")
     platform.schemas.activate(topic, version)
     platform.step("after activate")

@@ -4,16 +4,22 @@ import msgspec
 
 from leanops.domain.errors import OperationBlockedError, UnbalancedBatchError, UsageError
 from leanops.domain.operations import Accept, Operation, Scope, Stage, Standing, Work
+from leanops.domain.snapshots import has_batch
 from leanops.usecases.activate import activate
-from leanops.usecases.batches import schema_of_version
+from leanops.usecases.batches import forget_failures, schema_of_version
 from leanops.usecases.carry_over import carry_over
 from leanops.usecases.comparison import Comparison, compare
-from leanops.usecases.leases import Lease, held
+from leanops.usecases.leases import Lease, check, held
 from leanops.usecases.operations import advance, begin, block, close, standing
 from leanops.usecases.platform import Platform
 from leanops.usecases.roll_back import roll_back
-from leanops.usecases.shadow import Progress, Shadow, drop_shadow, quiet
+from leanops.usecases.shadow import Progress, Shadow, drop_shadow, forget_shadow, quiet
+from leanops.usecases.shadow_curated import build_curated
+from leanops.usecases.shadow_standardized import build_standardized
 from leanops.usecases.swap import swap
+
+OPERATION = "operation"
+"""Where tries of a topic's operation are counted, beside those of its layers."""
 
 
 def carry_out(platform: Platform, found: Standing, lease: Lease, progress: Progress = quiet) -> Comparison | None:
@@ -29,9 +35,10 @@ def carry_out(platform: Platform, found: Standing, lease: Lease, progress: Progr
     if shadow:
         swap(shadow)
     if operation.version != operation.previous:
-        activate(platform, operation)
+        activate(platform, operation, lease)
+    check(platform, lease)
     if shadow:
-        shadow.drop()
+        forget_shadow(platform, operation)
     close(platform, operation)
     return comparison
 
@@ -39,14 +46,16 @@ def carry_out(platform: Platform, found: Standing, lease: Lease, progress: Progr
 def _build(platform: Platform, operation: Operation, shadow: Shadow, lease: Lease) -> Comparison:
     """The new tables, and what they change; a key that would go missing without anybody's consent stops it here."""
     try:
-        shadow.build()
+        if operation.scope == Scope.BOTH:
+            build_standardized(shadow)
+        build_curated(shadow)
+        carry_over(shadow)
+        found = compare(shadow)
     except OperationBlockedError as blocked:
         raise _blocked(platform, operation, blocked.reason, lease) from None
-    carry_over(shadow)
-    try:
-        found = compare(shadow, same_keys=shadow.keeps_keys)
     except UnbalancedBatchError:
-        shadow.drop()
+        # Two processes may have built at once. The next try starts anew.
+        drop_shadow(platform, operation)
         raise
     refused = found.refused(operation.accept)
     if refused:
@@ -78,23 +87,41 @@ def resume(
         if accept_missing:
             agreed = msgspec.structs.replace(found.operation, accept=Accept.ALL)
             found = begin(platform, agreed, found.stage, lease)
-        return carry_out(platform, found, lease, progress)
+        done = carry_out(platform, found, lease, progress)
+        forget_failures(platform, topic, OPERATION)
+        return done
 
 
 def cancel(platform: Platform, topic: str) -> Operation:
-    """Undo an operation that only built beside the live tables so far."""
+    """Undo an operation, as long as nothing of it is live."""
     with held(platform, f"topic/{topic}", wait_s=platform.rules.wait_s):
         found = _found(platform, topic)
         operation = found.operation
-        if found.stage == Stage.GOING:
+        if found.stage == Stage.GOING and _is_live(platform, operation):
             raise UsageError(
                 f"{topic}: its {operation.work.value} is past the point of undoing; finish it with: "
                 f"leanops rebuild {topic} --resume"
             )
-        if operation.scope != Scope.NONE:
-            drop_shadow(platform, topic)
+        drop_shadow(platform, operation)
         close(platform, operation)
+        forget_failures(platform, topic, OPERATION)
         return operation
+
+
+def _is_live(platform: Platform, operation: Operation) -> bool:
+    """Whether a table or the schema shows something of the operation already."""
+    if operation.scope == Scope.NONE:
+        return True
+    databases = platform.rules.databases
+    schema = schema_of_version(platform, operation.topic, operation.version)
+    standardized = platform.catalog.load(databases.standardized_table(operation.topic))
+    curated = platform.catalog.load(databases.curated_table(schema.table_name))
+    is_back = operation.back_to is not None and standardized is not None and standardized.head == operation.back_to
+    return (
+        is_back
+        or (standardized is not None and has_batch(standardized, operation.standardized_batch) is not None)
+        or (curated is not None and has_batch(curated, operation.curated_batch) is not None)
+    )
 
 
 def _found(platform: Platform, topic: str) -> Standing:

@@ -11,6 +11,7 @@ from leanops.transforms.flatten import cells
 from leanops.usecases.curate import judged_rows
 from leanops.usecases.lookup import BROADCAST_KEYS
 from leanops.usecases.shadow import Shadow
+from leanops.usecases.shadow_curated import append_good
 from leanops.usecases.standardize import flatten_plan
 
 
@@ -25,13 +26,15 @@ def carry_over(shadow: Shadow) -> None:
     view, snapshot = shadow.source()
     newest = shadow.lake.at(view.name, snapshot)
     stored = shadow.lake.at(shadow.live_curated, live.snapshot).select("message_id", "publish_time")
+    shadow.lake.fit(shadow.operation.standardized.rows if shadow.operation.standardized else 0)
     older = stored.join(newest.select("message_id"), "message_id", "left_anti").persist()
     try:
         raw = _events_of(shadow, older)
         if raw is not None:
             judged = judged_rows(shadow.schema, view, _as_standardized(shadow, view, newest, raw))
             there = shadow.lake.at(shadow.curated, target.head).select("idempotency_key")
-            shadow.append_good(mark, judged.where("failures IS NULL").join(there, "idempotency_key", "left_anti"), {})
+            good = judged.where("failures IS NULL").join(there, "idempotency_key", "left_anti")
+            append_good(shadow, mark, good, {})
     finally:
         older.unpersist()
 
@@ -56,12 +59,15 @@ def _as_standardized(shadow: Shadow, view: TableView, newest: DataFrame, raw: Da
     events = events_of.keyed(cells(raw, plan)).where("rule IS NULL")
     copies = Window.partitionBy("message_id").orderBy("ingestion_ts", "publish_time", "row")
     versions = Window.partitionBy("record_key").orderBy(*(F.desc(name) for name in events_of.VERSION), "row")
+    current = newest.select("record_key", "first_seen_ts", F.struct(*events_of.VERSION).alias("newest"))
     chosen = (
         events.withColumn("nth", F.row_number().over(copies))
         .where("nth = 1")
         .withColumn("nth", F.row_number().over(versions))
         .where("nth = 1")
-        .join(newest.select("record_key", "first_seen_ts"), "record_key")
+        .join(current, "record_key")
+        # After a rollback Curated may be ahead of Standardized: a newer version is none to keep.
+        .where(F.struct(*events_of.VERSION) < F.col("newest"))
     )
     return events_of.table_rows(
         chosen, topic=operation.topic, columns=view.paths, positions={}, batch_seq=0, batch_id=operation.operation_id

@@ -37,9 +37,10 @@ class Comparison:
         return asdict(self)
 
 
-def compare(shadow: Shadow, *, same_keys: bool) -> Comparison:
-    """Counts and a checksum of both tables, and the live keys the new one lacks, unless keys themselves change."""
-    new = _built(shadow, shadow.curated)
+def compare(shadow: Shadow) -> Comparison:
+    """Counts and a checksum of both tables, and the live rows the new one lacks."""
+    shadow.lake.fit(shadow.operation.standardized.rows if shadow.operation.standardized else 0)
+    new = shadow.built(shadow.curated)
     after, checksum_after, keys = _measured(new)
     if after != keys:
         raise UnbalancedBatchError(
@@ -51,9 +52,7 @@ def compare(shadow: Shadow, *, same_keys: bool) -> Comparison:
         return Comparison(0, after, "0", checksum_after, 0, 0)
     live = shadow.lake.at(shadow.live_curated, live_at)
     before, checksum_before, _ = _measured(live)
-    if not same_keys:
-        return Comparison(before, after, checksum_before, checksum_after, 0, 0)
-    leaving = live.join(new.select("idempotency_key"), "idempotency_key", "left_anti").persist()
+    leaving = _leaving(shadow, live, new).persist()
     try:
         failing, lost, examples = _explained(shadow, leaving)
     finally:
@@ -61,19 +60,38 @@ def compare(shadow: Shadow, *, same_keys: bool) -> Comparison:
     return Comparison(before, after, checksum_before, checksum_after, failing, lost, examples)
 
 
+def _leaving(shadow: Shadow, live: DataFrame, new: DataFrame) -> DataFrame:
+    """Live rows whose key is gone. Where keys are made anew, those whose message is gone and replaced by no other."""
+    if shadow.keeps_keys:
+        return live.select("idempotency_key", "message_id").join(new, "idempotency_key", "left_anti")
+    unread = shadow.built(shadow.parse_errors).select("message_id")
+    refused = shadow.built(shadow.errors).select("message_id").union(unread)
+    return live.select("idempotency_key", "message_id").join(refused, "message_id", "left_semi")
+
+
 def _explained(shadow: Shadow, leaving: DataFrame) -> tuple[int, int, tuple[str, ...]]:
-    """Of the keys that leave: those with an error row, those without, and some of them."""
-    explained = (
-        _built(shadow, shadow.errors).select(F.expr("substring(record_key, 5)").alias("idempotency_key")).distinct()
-    )
-    if shadow.operation.scope == Scope.BOTH:
-        unread = _built(shadow, shadow.parse_errors).select("message_id")
-        no_events = leaving.join(unread, "message_id", "left_semi").select("idempotency_key")
-        explained = explained.union(no_events).distinct()
-    failing = leaving.join(explained, "idempotency_key", "left_semi").count()
-    total = leaving.count()
-    examples = [row.message_id for row in leaving.select("message_id").limit(EXAMPLES).collect()]
-    return failing, total - failing, tuple(sorted(examples))
+    """Of the rows that leave: those with an error row, those without, and some of the latter, or else of the former."""
+    key = F.expr("substring(record_key, 5)").alias("idempotency_key")
+    failing = shadow.built(shadow.errors).select(key).distinct()
+    unread = shadow.built(shadow.parse_errors).select("message_id") if shadow.operation.scope == Scope.BOTH else None
+    is_failing = leaving.join(failing, "idempotency_key", "left_semi")
+    if not shadow.keeps_keys:
+        is_failing = leaving
+    elif unread is not None:
+        is_failing = is_failing.union(leaving.join(unread, "message_id", "left_semi")).distinct()
+    # A key that was behind, and whose version RAW no longer has, could not be judged again.
+    unknown = is_failing.join(shadow.raw_rows().select("message_id"), "message_id", "left_anti")
+    unknown = unknown.join(_current(shadow), "message_id", "left_anti")
+    known = is_failing.join(unknown.select("message_id"), "message_id", "left_anti")
+    lost = leaving.join(known.select("message_id"), "message_id", "left_anti")
+    counts = known.count(), lost.count()
+    some = (lost if counts[1] else known).select("message_id").limit(EXAMPLES).collect()
+    return *counts, tuple(sorted(row.message_id for row in some))
+
+
+def _current(shadow: Shadow) -> DataFrame:
+    view, snapshot = shadow.source()
+    return shadow.lake.at(view.name, snapshot).select("message_id")
 
 
 def _measured(table: DataFrame) -> tuple[int, str, int]:
@@ -84,8 +102,3 @@ def _measured(table: DataFrame) -> tuple[int, str, int]:
         F.count_distinct("idempotency_key").alias("keys"),
     ).first()
     return found["rows"], f"{found['checksum'] & (2**64 - 1):016x}", found["keys"]
-
-
-def _built(shadow: Shadow, name: str) -> DataFrame:
-    view = shadow.platform.catalog.load(name)
-    return shadow.lake.at(name, view.head if view else None)

@@ -29,8 +29,8 @@ class Consent:
     """A breaking change may make tables anew."""
     recurate: bool | None = None
     """Old rows follow the new schema; None lets the plan decide where the change is additive."""
-    accept_missing: bool = False
-    """Keys may leave Curated even where nothing says why."""
+    missing: Accept = Accept.FAILING
+    """Which keys may leave Curated."""
 
 
 NOTHING_MORE = Consent()
@@ -103,7 +103,7 @@ def _deployed(
         schema=schema,
         active=active,
         scope=scope,
-        accept=Accept.ALL if consent.accept_missing else Accept.FAILING,
+        accept=consent.missing,
         classification=changes.kind.value,
     )
     stage = Stage.GOING if scope == Scope.NONE else Stage.BUILDING

@@ -48,6 +48,10 @@ def new_operation(
         accept=accept,
         raw=Place(raw.uuid, raw.head, rows=_rows(raw)) if raw else None,
         standardized=_standardized(standardized, scope),
+        standardized_head=standardized.head if standardized else None,
+        portion_rows=platform.rules.rebuild_rows,
+        limits=platform.rules.limits,
+        column_limits=platform.rules.column_limits,
         curated=Place(curated.uuid, curated.head, curated.last_sequence_number + 1) if curated else Place("", None, 1),
     )
 

@@ -44,15 +44,16 @@ def plan_cycle(platform: Platform, topics: Sequence[str] | None, *, force: bool 
     unfinished = all_standing(platform)
     chosen = topics or sorted(registry)
     return [
-        _held_up(unfinished[topic])
+        _held_up(unfinished[topic], failures.get(pipeline_id(topic, "operation")))
         if topic in unfinished
         else _guarded(platform, registry[topic], {} if force else failures, begun)
         for topic in chosen
     ]
 
 
-def _held_up(found: Standing) -> TopicPlan:
-    return TopicPlan(found.operation.topic, outcome=Outcome.PAUSED, reason=found.sentence(), unfinished=found)
+def _held_up(found: Standing, failure: Row | None) -> TopicPlan:
+    reason = f"{found.sentence()}; its last try failed: {failure['reason']}" if failure else found.sentence()
+    return TopicPlan(found.operation.topic, outcome=Outcome.PAUSED, reason=reason, unfinished=found)
 
 
 def _guarded(platform: Platform, state: Row, failures: dict[str, Row], begun: set[str]) -> TopicPlan:

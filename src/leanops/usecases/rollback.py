@@ -101,10 +101,12 @@ def _operation(platform: Platform, plan: Rollback, schema: Schema, actor: str) -
     assert view is not None
     mark = valid_watermark(replace(view, head=plan.snapshot))
     assert mark is not None
-    seq = view.last_sequence_number + 1 if plan.by_replace else mark.batch_seq
-    place = Place(view.uuid, plan.snapshot, seq, plan.rows_then)
     return msgspec.structs.replace(
-        operation, standardized=place, back_to=plan.snapshot, curated_back_to=plan.curated_snapshot
+        operation,
+        standardized=Place(view.uuid, plan.snapshot, mark.batch_seq, plan.rows_then),
+        back_to=plan.snapshot,
+        curated_back_to=plan.curated_snapshot,
+        columns=dict(view.paths),
     )
 
 

@@ -19,9 +19,10 @@ from leanops.domain.tables import ERRORS
 from leanops.ports.tables import Lake
 from leanops.usecases import curate, standardize
 from leanops.usecases.batches import abandon, forget_failures, record_failure
-from leanops.usecases.carry_out import resume
 from leanops.usecases.commit import commit
 from leanops.usecases.drift import note_kinds
+from leanops.usecases.finish import finish as finish_operation
+from leanops.usecases.finish import is_due
 from leanops.usecases.leases import Lease, check, held
 from leanops.usecases.operations import standing
 from leanops.usecases.plan_cycle import TopicPlan, plan_cycle
@@ -29,6 +30,7 @@ from leanops.usecases.platform import Platform
 from leanops.usecases.prepared import Prepared
 from leanops.usecases.rebuild import rebuild_held
 from leanops.usecases.record_runs import LayerResult, complete_begun, record
+from leanops.usecases.topics import PAUSED, find_topic
 
 Progress = Callable[[str, str], None]
 _GOOD = (Outcome.DONE, Outcome.STANDARDIZED_ONLY, Outcome.NO_NEW_DATA)
@@ -85,31 +87,23 @@ def run_cycle(
     *,
     force: bool = False,
     accept_errors: bool = False,
+    finish: bool = True,
     progress: Progress = lambda _topic, _step: None,
 ) -> list[TopicResult]:
-    """One pass over all topics (or those named); each ends with one outcome, and none stops another."""
+    """One pass over all topics (or those named); each ends with one outcome, and none stops another.
+
+    Operations that a crash left are finished too, unless somebody else sees to them.
+    """
     plans = {plan.topic: plan for plan in plan_cycle(platform, topics, force=force)}
     results = _run(platform, plans, progress, accept_errors=accept_errors)
     # Other topics do not wait for the operation of one.
     for topic, plan in plans.items():
-        if plan.unfinished and not plan.unfinished.blocked:
-            results[topic] = _resumed(platform, topic, progress) or results[topic]
-            if results[topic].failure is None:
-                again = {again.topic: again for again in plan_cycle(platform, [topic], force=force)}
-                results.update(_run(platform, again, progress, accept_errors=accept_errors))
+        if finish and plan.unfinished and is_due(platform, plan.unfinished):
+            progress(topic, "finish operation")
+            finish_operation(platform, plan.unfinished)
+            again = {again.topic: again for again in plan_cycle(platform, [topic], force=force)}
+            results.update(_run(platform, again, progress, accept_errors=accept_errors))
     return [results[topic] for topic in plans]
-
-
-def _resumed(platform: Platform, topic: str, progress: Progress) -> TopicResult | None:
-    """Finish the operation of a topic; its result only where that does not work."""
-    progress(topic, "finish operation")
-    try:
-        resume(platform, topic)
-    except LeaseHeldError as taken:
-        return TopicResult(topic, Outcome.LOCKED, str(taken), failure=taken)
-    except Exception as failure:  # noqa: BLE001 - a topic that fails does not stop the others
-        return TopicResult(topic, Outcome.FAILED, reason_of(failure), failure=failure)
-    return None
 
 
 def _run(
@@ -156,10 +150,11 @@ class _Cycle:
         return results
 
     def _job(self, plan: TopicPlan, lease: Lease) -> _Job:
-        """A topic under its lease. Since it was planned an operation may have begun, and a schema gone live."""
-        unfinished = standing(self.platform, plan.topic)
-        if unfinished:
-            return _Job(plan, lease, TopicResult(plan.topic, Outcome.PAUSED, unfinished.sentence()))
+        """A topic under its lease. Since it was planned an operation may have begun, or the topic been changed."""
+        unfinished, topic = standing(self.platform, plan.topic), find_topic(self.platform, plan.topic)
+        if unfinished or topic.status == PAUSED:
+            reason = unfinished.sentence() if unfinished else topic.reason
+            return _Job(plan, lease, TopicResult(plan.topic, Outcome.PAUSED, reason))
         schema = self.platform.schemas.active(plan.topic)
         return _Job(replace(plan, schema=schema), lease, TopicResult(plan.topic, Outcome.NO_NEW_DATA))
 

@@ -3,17 +3,20 @@
 from collections.abc import Mapping
 
 import msgspec
-from pyspark.sql import functions as F
 
 from leanops.domain.batches import CURATED, STANDARDIZED, Batch
+from leanops.domain.errors import CommitRefusedError
 from leanops.domain.operations import Scope
-from leanops.domain.snapshots import has_batch, watermark_from, watermark_of
-from leanops.domain.tables import ERRORS, TableDefinition
-from leanops.usecases.batches import set_checkpoint
-from leanops.usecases.curate import curated_definition, sealed_with
+from leanops.domain.snapshots import has_batch, is_same_data, valid_watermark, watermark_from, watermark_of
+from leanops.domain.tables import ERRORS
+from leanops.usecases.batches import forget_failures, set_checkpoint
+from leanops.usecases.curate import curated_table, sealed_with
 from leanops.usecases.leases import check
+from leanops.usecases.platform import Platform
 from leanops.usecases.record_runs import LayerResult, record_once
 from leanops.usecases.shadow import Shadow
+from leanops.usecases.shadow_curated import curated_batch, curated_counts
+from leanops.usecases.shadow_standardized import standardized_batch, standardized_counts
 
 
 def swap(shadow: Shadow) -> None:
@@ -23,12 +26,24 @@ def swap(shadow: Shadow) -> None:
         _put_errors(shadow, shadow.parse_errors, shadow.platform.rules.databases.parse_errors)
         done[STANDARDIZED] = _swap_standardized(shadow)
     _put_errors(shadow, shadow.errors, shadow.platform.rules.databases.errors)
-    done[CURATED] = _swap_curated(shadow, done.get(STANDARDIZED))
+    done[CURATED] = _swap_curated(shadow)
     for layer, result in done.items():
         mark = watermark_from(result.snapshot)
         assert mark is not None
         set_checkpoint(shadow.platform, shadow.operation.topic, layer, mark, shadow.lease)
+        forget_failures(shadow.platform, shadow.operation.topic, layer)
     record_once(shadow.platform, f"{shadow.operation.work.value}-{shadow.operation.operation_id}", done)
+
+
+def head_to_replace(platform: Platform, name: str, expected: int | None) -> int | None:
+    """The head of a live table; raises CommitRefusedError where it holds other rows than when the operation began."""
+    view = platform.catalog.load(name)
+    head = view.head if view else None
+    if view and not is_same_data(view, expected):
+        raise CommitRefusedError(
+            f"{name} was changed by another writer since the operation began; nothing was replaced"
+        )
+    return head
 
 
 def _put_errors(shadow: Shadow, source: str, target: str) -> None:
@@ -37,47 +52,56 @@ def _put_errors(shadow: Shadow, source: str, target: str) -> None:
     if view is None or view.head is None:
         return
     platform.catalog.create(target, ERRORS)
+    check(platform, shadow.lease)
     platform.step("before errors")
     shadow.lake.put_errors(shadow.lake.at(source, view.head), target, shadow.operation.topic)
     platform.step("after errors")
 
 
 def _swap_standardized(shadow: Shadow) -> LayerResult:
-    batch = shadow.standardized_batch()
-    there = _committed(shadow, shadow.live_standardized, batch)
+    there = _committed(shadow, shadow.live_standardized, standardized_batch(shadow))
     if there:
         return there
-    counts, totals = shadow.standardized_counts()
+    built = valid_watermark(shadow.view(shadow.standardized))
+    assert built is not None
+    batch = msgspec.structs.replace(standardized_batch(shadow), batch_seq=built.batch_seq)
+    counts, totals = standardized_counts(shadow)
     summary = watermark_of(batch, counts, totals).summary()
-    definition = shadow.standardized_definition()
-    return _replace(shadow, shadow.standardized, shadow.live_standardized, definition, batch, summary)
+    rows = {"added-records": str(totals.rows)}
+    expected = shadow.operation.standardized.snapshot if shadow.operation.standardized else None
+    return _take_place(shadow, shadow.live_standardized, shadow.standardized, batch, {**summary, **rows}, expected)
 
 
-def _swap_curated(shadow: Shadow, standardized: LayerResult | None) -> LayerResult:
-    read = standardized.snapshot.snapshot_id if standardized else shadow.source()[1]
-    batch = msgspec.structs.replace(shadow.curated_batch(), source_snapshot=read)
-    there = _committed(shadow, shadow.live_curated, batch)
+def _swap_curated(shadow: Shadow) -> LayerResult:
+    there = _committed(shadow, shadow.live_curated, curated_batch(shadow))
     if there:
         return there
-    summary = {**watermark_of(batch, shadow.curated_counts()).summary(), **sealed_with(shadow.platform)}
-    definition = curated_definition(shadow.schema)
-    return _replace(shadow, shadow.curated, shadow.live_curated, definition, batch, summary)
+    # Standardized is in its place by now, whether it was made anew, brought back or left alone.
+    read = shadow.view(shadow.live_standardized)
+    mark = valid_watermark(read)
+    assert mark is not None
+    batch = msgspec.structs.replace(curated_batch(shadow), source_to=mark.batch_seq, source_snapshot=read.head)
+    if shadow.platform.catalog.load(shadow.live_curated) is None:
+        curated_table(shadow.platform, shadow.schema)
+    counts = curated_counts(shadow)
+    rows = {"added-records": str(counts.inserted + counts.behind)}
+    summary = {**watermark_of(batch, counts).summary(), **sealed_with(shadow.platform), **rows}
+    expected = shadow.operation.curated.snapshot if shadow.operation.curated else None
+    return _take_place(shadow, shadow.live_curated, shadow.curated, batch, summary, expected)
 
 
-def _replace(
-    shadow: Shadow, source: str, target: str, definition: TableDefinition, batch: Batch, summary: Mapping[str, str]
+def _take_place(
+    shadow: Shadow, target: str, source: str, batch: Batch, summary: Mapping[str, str], expected: int | None
 ) -> LayerResult:
-    """One replace commit, found again if its answer is lost."""
+    """One commit, found again if its answer is lost; the table itself refuses it where others were there first."""
     platform = shadow.platform
-    view = platform.catalog.load(source)
-    platform.catalog.create(target, definition)
-    rows = shadow.lake.at(source, view.head if view else None).withColumns(
-        {"_batch_seq": F.lit(batch.batch_seq).cast("bigint"), "_batch_id": F.lit(batch.batch_id)}
-    )
+    built = shadow.view(source)
+    assert built.head is not None
+    head = head_to_replace(platform, target, expected)
     check(platform, shadow.lease)
     platform.step(f"before replace {batch.layer}")
     try:
-        shadow.lake.replace(rows, target, definition, summary)
+        platform.catalog.take_place(target, source, built.head, summary, only_at=head, after=batch.batch_seq)
     except Exception:
         # Whatever was said, the table knows.
         if _committed(shadow, target, batch) is None:

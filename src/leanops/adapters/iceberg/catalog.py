@@ -1,5 +1,6 @@
 """Tables through PyIceberg: metadata, definitions and small appends, without Spark."""
 
+import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -14,6 +15,17 @@ from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table, Transaction
 from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.refs import MAIN_BRANCH
+from pyiceberg.table.snapshots import Operation, Summary
+from pyiceberg.table.snapshots import Snapshot as IcebergSnapshot
+from pyiceberg.table.update import (
+    AddSchemaUpdate,
+    AddSnapshotUpdate,
+    AssertRefSnapshotId,
+    AssertTableUUID,
+    SetCurrentSchemaUpdate,
+    SetSnapshotRefUpdate,
+)
 from pyiceberg.table.update.snapshot import ExpireSnapshots
 from pyiceberg.transforms import DayTransform, IdentityTransform
 from pyiceberg.types import (
@@ -32,6 +44,7 @@ from pyiceberg.types import (
 )
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
+from leanops.domain.errors import CommitRefusedError, PermanentError
 from leanops.domain.snapshots import Snapshot, TableView
 from leanops.domain.tables import FAILURE, FAILURES, TableDefinition
 
@@ -198,6 +211,44 @@ class IcebergCatalog:
                     found[key] += entry.data_file.record_count
         return found
 
+    def take_place(
+        self, name: str, source: str, snapshot_id: int, summary: Mapping[str, str], *, only_at: int | None, after: int
+    ) -> None:
+        table, other = self._catalog.load_table(name), self._catalog.load_table(source)
+        taken = other.metadata.snapshot_by_id(snapshot_id)
+        if taken is None or table.spec() != other.spec():
+            raise PermanentError(f"{name} cannot take what {source} holds: another partitioning, or no such snapshot")
+        updates: list[Any] = []
+        schema_id = taken.schema_id
+        if name != source:
+            schema_id = 1 + max(schema.schema_id for schema in table.metadata.schemas)
+            updates.append(AddSchemaUpdate(schema_=other.schema().model_copy(update={"schema_id": schema_id})))
+        metadata: Any = table.metadata
+        number = 1 + max(metadata.last_sequence_number, taken.sequence_number or 0, after)
+        snapshot = _taken(taken, table.metadata.new_snapshot_id(), number, schema_id, summary)
+        updates += [
+            AddSnapshotUpdate(snapshot=snapshot),
+            SetSnapshotRefUpdate(
+                ref_name=MAIN_BRANCH,
+                type="branch",
+                snapshot_id=snapshot.snapshot_id,
+                max_ref_age_ms=None,
+                max_snapshot_age_ms=None,
+                min_snapshots_to_keep=None,
+            ),
+            SetCurrentSchemaUpdate(schema_id=schema_id),
+        ]
+        uuid = AssertTableUUID(uuid=table.metadata.table_uuid)
+        head = AssertRefSnapshotId(ref=MAIN_BRANCH, snapshot_id=only_at)
+        try:
+            self._catalog.commit_table(table, (uuid, head), tuple(updates))
+        except CommitFailedException:
+            raise CommitRefusedError(f"{name} was changed by another writer; nothing took its place") from None
+
+    def forget(self, name: str) -> None:
+        with suppress(NoSuchTableError):
+            self._catalog.drop_table(name)
+
     def roll_back(self, name: str, snapshot_id: int) -> None:
         def move(table: Table) -> None:
             if table.metadata.current_snapshot_id != snapshot_id:
@@ -253,6 +304,23 @@ def _view(name: str, table: Table) -> TableView:
         columns={field.name: str(field.field_type) for field in fields},
         paths={field.doc: field.name for field in fields if field.doc and field.doc.startswith("$")},
         history=tuple((entry.timestamp_ms, entry.snapshot_id) for entry in metadata.snapshot_log),
+    )
+
+
+def _taken(
+    found: IcebergSnapshot, snapshot_id: int, number: int, schema_id: int | None, summary: Mapping[str, str]
+) -> IcebergSnapshot:
+    """The same files as a snapshot without a past: what was committed before it is no ancestor."""
+    said = found.summary.additional_properties if found.summary else {}
+    totals = {key: value for key, value in said.items() if key.startswith("total-")}
+    return IcebergSnapshot(
+        snapshot_id=snapshot_id,
+        parent_snapshot_id=None,
+        sequence_number=number,
+        timestamp_ms=time.time_ns() // 1_000_000,
+        manifest_list=found.manifest_list,
+        summary=Summary(Operation.OVERWRITE, **totals, **summary),
+        schema_id=schema_id,
     )
 
 

@@ -8,13 +8,11 @@ from typing import Any
 
 from pyspark.errors import PySparkException
 from pyspark.java_gateway import ensure_callback_server_started
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.readwriter import DataFrameWriterV2
 
 from leanops.adapters.iceberg.session import CATALOG
 from leanops.domain.errors import CommitRefusedError, CommitUnknownError
-from leanops.domain.tables import TableDefinition
 from leanops.ports.tables import Merge
 from leanops.transforms.sql import literal, quoted
 
@@ -77,26 +75,17 @@ class SparkLake:
 
     def append(self, rows: DataFrame, name: str, summary: Mapping[str, str]) -> None:
         self._activate()
-        with _translated():
-            self._writing(rows, name, summary).append()
-
-    def replace(self, rows: DataFrame, name: str, like: TableDefinition, summary: Mapping[str, str]) -> None:
-        self._activate()
-        described = [F.col(quoted(column)).alias(column, metadata=_comment(like, column)) for column in like.columns]
-        writer = self._writing(rows.select(*described), name, summary).using("iceberg")
-        with _translated():
-            writer.partitionedBy(*(_partition(column, kind) for column, kind in like.partition_by)).replace()
-
-    def _writing(self, rows: DataFrame, name: str, summary: Mapping[str, str]) -> DataFrameWriterV2:
-        writer = rows.writeTo(_full(name))
+        writer = self._completed(rows, name).writeTo(_full(name))
         for key, value in summary.items():
             writer = writer.option(f"snapshot-property.{key}", value)
-        return writer
+        with _translated():
+            writer.append()
 
     def put_errors(self, rows: DataFrame, name: str, topic: str) -> None:
         self._activate()
         view = f"errors_{secrets.token_hex(8)}"
-        rows.createOrReplaceTempView(view)
+        # Two processes may have built at once; a row twice would stop the MERGE.
+        rows.dropDuplicates(["error_id"]).createOrReplaceTempView(view)
         renewed = ("failures", "schema_version", "batch_id", "record_key")
         try:
             with _translated():
@@ -201,14 +190,6 @@ def _merge_statement(view: str, into: Merge) -> str:
 
 def _full(table: str) -> str:
     return ".".join([CATALOG, *(quoted(part) for part in table.split("."))])
-
-
-def _comment(like: TableDefinition, column: str) -> dict[str, str]:
-    return {"comment": like.comments[column]} if like.comments.get(column) else {}
-
-
-def _partition(column: str, kind: str) -> Column:
-    return F.days(column) if kind == "day" else F.col(column)
 
 
 def _is_in(column: str, values: Sequence[str]) -> str:

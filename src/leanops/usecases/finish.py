@@ -1,0 +1,39 @@
+"""Operations that a crash left are finished, each at its own pace."""
+
+from collections.abc import Callable
+
+from leanops.domain.errors import LeaseHeldError, reason_of
+from leanops.domain.operations import Standing
+from leanops.ports.state import ATTEMPTS
+from leanops.usecases.batches import record_failure
+from leanops.usecases.carry_out import OPERATION, resume
+from leanops.usecases.operations import all_standing
+from leanops.usecases.platform import Platform
+
+
+def finish_operations(platform: Platform, tell: Callable[[str], None] = lambda _line: None) -> int:
+    """Go on with every unfinished operation that waits for nobody; how many came to their end."""
+    return sum(finish(platform, found, tell) for found in all_standing(platform).values() if is_due(platform, found))
+
+
+def is_due(platform: Platform, found: Standing) -> bool:
+    """Whether to go on with it now: it waits for no person, and for no backoff after a failure."""
+    stored = platform.state.get(ATTEMPTS, (f"{found.operation.topic}/{OPERATION}",))
+    if found.blocked or stored is None:
+        return not found.blocked
+    return not stored.row["parked"] and int(stored.row["next_try_at"] or 0) <= platform.now_ms()
+
+
+def finish(platform: Platform, found: Standing, tell: Callable[[str], None] = lambda _line: None) -> bool:
+    """Go on with one operation; whether it came to its end. A failure is counted, and tried again later."""
+    topic, work = found.operation.topic, found.operation.work.value
+    try:
+        resume(platform, topic)
+    except LeaseHeldError:
+        return False
+    except Exception as failure:  # noqa: BLE001 - one topic's operation does not stop another's
+        record_failure(platform, topic, OPERATION, reason_of(failure))
+        tell(f"{topic}: its {work} failed, and will be tried again: {reason_of(failure)}")
+        return False
+    tell(f"{topic}: its {work} is finished")
+    return True
