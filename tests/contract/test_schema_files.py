@@ -178,7 +178,7 @@ def test_a_draft_somebody_changed_is_replaced_only_if_told(schemas: SchemaFiles,
     name = "orders/pending/schema.draft.json"
     for _ in range(2):
         schemas.draft("orders", "one")
-    with pytest.raises(UsageError, match=f"schemas/{name} says something else; deploy or delete it, or .* --force"):
+    with pytest.raises(UsageError, match=f"schemas/{name} is a draft .* leanops schema infer orders --force"):
         schemas.draft("orders", "two")
     assert files.get(name) == b"one"
     schemas.draft("orders", "two", replace=True)

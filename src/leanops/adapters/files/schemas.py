@@ -106,7 +106,10 @@ class SchemaFiles:
         """Write a file that waits for a person, not for us; its name. What a person may have changed is kept."""
         place = _pending(check_topic(topic), DRAFT)
         if not replace and self._files.get(place) not in (None, text.encode()):
-            raise UsageError(f"schemas/{place} says something else; deploy or delete it, or replace it with --force")
+            raise UsageError(
+                f"schemas/{place} is a draft that says something else; deploy or delete it, or replace it with: "
+                f"leanops schema infer {topic} --force"
+            )
         self._files.put(place, text.encode())
         return DRAFT
 

@@ -14,6 +14,7 @@ from leanops.entrypoints.cli.homes import actor, opened
 from leanops.entrypoints.cli.options import Json, Topic, Yes
 from leanops.entrypoints.cli.output import note, print_json, print_json_array, print_table, say
 from leanops.entrypoints.cli.progress import rows_of, waiting
+from leanops.entrypoints.cli.schema_files import read_schema
 
 if TYPE_CHECKING:
     from leanops.domain.compatibility import Difference
@@ -34,7 +35,10 @@ Version = Annotated[int, typer.Option("--to", min=1, help="The version to go bac
 Rebuild = Annotated[bool, typer.Option("--rebuild", help="Let a breaking change make the tables anew from RAW.")]
 Recurate = Annotated[
     bool | None,
-    typer.Option("--recurate/--no-recurate", help="Apply it to old rows, or not; if left out, an additive one is."),
+    typer.Option(
+        "--recurate/--no-recurate",
+        help="Apply it to old rows, or not; if left out, an additive one is where no row would leave Curated.",
+    ),
 ]
 AcceptMissing = Annotated[
     bool, typer.Option("--accept-missing", help="Go ahead though keys of the live table would be missing.")
@@ -67,7 +71,7 @@ def deploy(
     as_json: Json = False,
 ) -> None:
     """Make a file the active schema of a topic. Shows the plan and asks first."""
-    text = _read(file)
+    text = read_schema(file)
     with opened() as runtime:
         _go_live(
             runtime, _Wish(topic, text, str(file), "schema deploy", yes, as_json, rebuild, recurate, accept_missing)
@@ -118,7 +122,7 @@ def diff(topic: Topic, file: OtherFile = None, from_: From = None, to: To = None
 
         platform = runtime.platform
         if file:
-            before, after = _active(platform, topic), schema_from_json(_read(file), str(file))
+            before, after = _active(platform, topic), schema_from_json(read_schema(file), str(file))
             name = str(file)
         else:
             after = _version(platform, topic, to) if to else _active(platform, topic)
@@ -164,12 +168,14 @@ def history(topic: Topic, as_json: Json = False) -> None:
 
 def _go_live(runtime: "Embedded", wish: _Wish) -> None:
     """Show what would change, ask, deploy, and say what was done."""
+    from leanops.domain.operations import Accept
     from leanops.usecases.audit import record_action
     from leanops.usecases.deploy_schema import Consent, deploy_schema
 
     platform, topic = runtime.platform, wish.topic
     plan = _agreed_plan(platform, wish)
-    who, consent = actor(), Consent(wish.rebuild, wish.recurate, wish.accept_missing)
+    missing = Accept.ALL if wish.accept_missing else Accept.FAILING
+    who, consent = actor(), Consent(wish.rebuild, wish.recurate, missing)
     with rows_of(0) as bar:
         deployed = deploy_schema(
             platform,
@@ -286,12 +292,3 @@ def _print(topic: str, schema: "Schema") -> None:
         for one in schema.payload_columns
     ]
     print_table(("column", "path", "type", "CDE", "PII", "default and rules"), rows)
-
-
-def _read(file: Path) -> str:
-    try:
-        return file.read_text(encoding="utf-8")
-    except OSError as missing:
-        raise UsageError(f"{file} cannot be read: {(missing.strerror or 'no such file').lower()}") from None
-    except UnicodeDecodeError:
-        raise UsageError(f"{file} is not UTF-8; convert it first") from None

@@ -12,10 +12,11 @@ from leanops.entrypoints.cli.progress import waiting
 if TYPE_CHECKING:
     from leanops.usecases.infer_schema import Inferred
 
+Force = Annotated[bool, typer.Option("--force", help="Replace a draft that says something else.")]
 Sample = Annotated[int, typer.Option("--sample", min=1, help="Look at about so many events.")]
 
 
-def infer(topic: Topic, sample: Sample = 100_000, as_json: Json = False) -> None:
+def infer(topic: Topic, sample: Sample = 100_000, force: Force = False, as_json: Json = False) -> None:
     """Propose a schema from what is in RAW, written as a draft to look at and deploy."""
     with opened() as runtime, waiting(f"{topic}: looking at its events"):
         from leanops.usecases.infer_schema import infer_schema
@@ -23,7 +24,7 @@ def infer(topic: Topic, sample: Sample = 100_000, as_json: Json = False) -> None
 
         find_topic(runtime.platform, topic)
         found = infer_schema(runtime.platform, runtime.lake(), topic, sample=sample)
-        name = runtime.platform.schemas.draft(topic, found.text)
+        name = runtime.platform.schemas.draft(topic, found.text, replace=force)
         path = runtime.home / "schemas" / topic / "pending" / name
     if as_json:
         print_json({**found.as_json(), "file": str(path)})
