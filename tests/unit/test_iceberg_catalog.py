@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from leanops.domain.columns import register
+from leanops.domain.errors import CommitRefusedError
 from leanops.domain.paths import path_of
 from leanops.domain.tables import CURATED, ERRORS, OPS, RAW, STANDARDIZED, TableDefinition
 from leanops.ports.tables import Catalog
@@ -189,3 +190,44 @@ def test_writers_at_the_same_time_lose_nothing(tmp_path: Path) -> None:
     assert view is not None
     assert [snapshot.added_records for snapshot in view.ancestors()] == [2] * writers * appends
     assert set(view.paths) == {"$.both", *(f"$.c{number}" for number in range(writers))}
+
+
+def test_a_table_takes_the_place_of_another_only_where_its_head_is_the_one_named(catalog: Catalog) -> None:
+    old = TableDefinition({"k": "string", "v": "int"}, partition_by=(("k", "identity"),))
+    new = TableDefinition({"k": "string", "v": "string", "w": "long"}, old.partition_by, comments={"v": "$.v"})
+    for name, definition, rows in (
+        ("db.live", old, [{"k": "a", "v": 1}]),
+        ("db.next", new, [{"k": "b", "v": "x", "w": 2}]),
+    ):
+        catalog.create(name, definition)
+        catalog.append(name, rows)
+    live, built = catalog.load("db.live"), catalog.load("db.next")
+    assert live is not None
+    assert built is not None
+    assert built.head is not None
+    catalog.append("db.live", [{"k": "late", "v": 3}])
+    with pytest.raises(CommitRefusedError, match=r"db\.live was changed by another writer"):
+        catalog.take_place("db.live", "db.next", built.head, {"leanops.batch-id": "b"}, only_at=live.head, after=7)
+    assert {row["k"] for row in catalog.select("db.live", ["k"])} == {"a", "late"}
+    now = catalog.load("db.live")
+    assert now is not None
+    catalog.take_place("db.live", "db.next", built.head, {"leanops.batch-id": "b"}, only_at=now.head, after=7)
+    catalog.forget("db.next")
+    assert catalog.load("db.next") is None
+    after = catalog.load("db.live")
+    assert after is not None
+    assert (after.uuid, after.last_sequence_number, after.columns["v"], after.paths) == (
+        live.uuid,
+        8,
+        "string",
+        {"$.v": "v"},
+    )
+    assert [found.summary["leanops.batch-id"] for found in after.ancestors()] == ["b"]
+    assert catalog.select("db.live", ["k", "v", "w"]) == [{"k": "b", "v": "x", "w": 2}]
+    catalog.append("db.live", [{"k": "c", "v": "y", "w": 3}])
+    assert catalog.count("db.live") == 2
+    assert now.head is not None
+    head = catalog.load("db.live")
+    assert head is not None
+    catalog.take_place("db.live", "db.live", now.head, {}, only_at=head.head, after=0)
+    assert sorted(row["v"] for row in catalog.select("db.live", ["v"])) == [1, 3]
