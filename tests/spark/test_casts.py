@@ -106,6 +106,11 @@ def test_any_text_casts_as_the_model_says(embedded: Embedded, texts: list[str]) 
         ("dd.MM.yyyy", "DATE", "15.11.2026", "2026-11-15"),
         ("yyyyMMdd", "DATE", "20261115", "2026-11-15"),
         ("yyyyMMdd", "DATE", "20260230", None),
+        ("dd/MM/yyyy", "DATE", "01/01/0000", None),
+        ("MM/dd/yyyy", "DATE", "01/01/0000", None),
+        ("dd.MM.yyyy", "DATE", "01.01.0000", None),
+        ("yyyyMMdd", "DATE", "00000101", None),
+        ("yyyyMMdd", "DATE", "00010101", "0001-01-01"),
     ],
 )
 def test_a_column_can_name_another_format(

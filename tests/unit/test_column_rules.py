@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from leanops.domain.column_types import DateFormat, column_value, limit_value
 from leanops.domain.errors import InvalidSchemaError
 from leanops.domain.members import type_from_text
+from leanops.domain.problems import Problem
 from leanops.domain.schema import schema_from_json
 from tests.builders import column, schema, schema_text
 from tests.oracle import casts
@@ -16,9 +17,14 @@ from tests.oracle import casts
 
 def places(**members: Any) -> list[tuple[str, str]]:
     """Codes and pointers of what is said of a column."""
+    return [(problem.code.value, problem.pointer) for problem in problems(**members)]
+
+
+def problems(**members: Any) -> tuple[Problem, ...]:
+    """What is said of a column that is refused."""
     with pytest.raises(InvalidSchemaError) as wrong:
         schema_from_json(schema_text(column(**members)), "schema.json")
-    return [(problem.code.value, problem.pointer) for problem in wrong.value.problems]
+    return wrong.value.problems
 
 
 @pytest.mark.parametrize(
@@ -58,10 +64,47 @@ def test_a_limit_that_cannot_be_compared_with_the_column_is_refused(kind: str, r
         "x" * 1_001,
         "(" * 900,
         "a{9999999999}",
+        r"[^\0]*",
+        r"\0",
+        r"\\\012",
+        r"[\1]",
+        r"(a)\10",
     ],
 )
 def test_a_pattern_that_java_may_read_in_another_way_is_refused(pattern: str) -> None:
     assert places(rules={"pattern": pattern}) == [("bad_pattern", "/payload_columns/0/rules/pattern")]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "longest", "room"),
+    [
+        ("([A-Za-z0-9]|_)*", None, 500),
+        ("([A-Za-z0-9]|_)*", 2_000, 500),
+        ("[a-z]+(-[a-z]+)+", None, 200),
+        ("(?:a|b){2,}", None, 500),
+        ("(a|b){0,5000}", None, 500),
+        (".{1,5000}", None, 1_000),
+        (r"\S{2,}", None, 1_000),
+        ("((a|b)*c)*", 100, 20),
+        ("(((a|b)*)*)*", 10, None),
+    ],
+)
+def test_a_pattern_that_could_overflow_the_stack_of_java_needs_a_short_text(
+    pattern: str, longest: int | None, room: int | None
+) -> None:
+    rules = {"pattern": pattern, **({"max_length": longest} if longest else {})}
+    found = problems(rules=rules)
+    assert [(one.code, one.pointer) for one in found] == [("bad_pattern", "/payload_columns/0/rules/pattern")]
+    assert (str(room) if room else "simpler") in found[0].hint
+    if room:
+        assert schema(column(rules={"pattern": pattern, "max_length": room}))
+
+
+@pytest.mark.parametrize(
+    "pattern", ["[A-Z]{2}[0-9]+", r"\d+(\.\d+)?", "[a-z]{2,}", r"[)*]\)*", "([0-9]{3}-){3}", "(a)\\1"]
+)
+def test_a_pattern_that_repeats_no_group_for_long_needs_no_length(pattern: str) -> None:
+    assert schema(column(rules={"pattern": pattern}))
 
 
 @pytest.mark.parametrize(
@@ -111,7 +154,10 @@ def test_a_default_that_the_rules_of_its_column_refuse_is_a_contradiction(kind: 
         ("TIMESTAMP", {"default": "1", "format": "epoch_ms", "rules": {"min": "1970-01-01T01:00:00.001+01:00"}}),
         ("STRING", {"default": "x", "cde": True}),
         ("STRING", {"default": "\u00a0", "cde": True}),
-        ("STRING", {"default": "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa", "rules": {"pattern": "(a+)+b"}}),
+        (
+            "STRING",
+            {"default": "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa", "rules": {"pattern": "(a+)+b", "max_length": 50}},
+        ),
         ("STRING", {"default": "é", "rules": {"pattern": "[a-z]"}}),
         ("STRING", {"rules": {"allowed": []}}),
         ("BIGINT", {"rules": {"allowed": ["1", "2.5"]}}),

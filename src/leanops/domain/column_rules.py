@@ -65,12 +65,12 @@ def column_problems(draft: Draft) -> Iterator[Problem]:
     if draft.name in (*CURATED_SYSTEM_COLUMNS, *ICEBERG_METADATA_COLUMNS):
         message = f"{quoted(str(draft.name))} is a system column"
         yield Problem(Code.RESERVED_NAME, f"{draft.pointer}/name", message, "choose another name")
-    pattern = draft.rules.get("pattern")
-    fault = None if pattern is None else fault_of(pattern)
-    if fault:
-        message = f"{quoted(str(pattern))} {fault}"
-        yield Problem(Code.BAD_PATTERN, f"{draft.pointer}/rules/pattern", message, "write it in a simpler way")
     least, most = _lengths(draft)
+    pattern = draft.rules.get("pattern")
+    fault = None if pattern is None else fault_of(pattern, most)
+    if fault:
+        message = f"{quoted(str(pattern))} {fault.why}"
+        yield Problem(Code.BAD_PATTERN, f"{draft.pointer}/rules/pattern", message, fault.hint)
     if least is not None and most is not None and least > most:
         message = f"min_length {least} is more than max_length {most}"
         yield Problem(Code.CONTRADICTION, f"{draft.pointer}/rules/min_length", message, "lower it, or raise max_length")

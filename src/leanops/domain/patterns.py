@@ -1,20 +1,54 @@
 """Patterns of schema files: regular expressions that Java and Python read alike, as far as one can tell."""
 
 import re
+from typing import NamedTuple
 
 LONGEST = 1_000
+DEEPEST = 3_000
+"""Steps of Java's matcher that lie on the stack at once. Half of what its least stack, 1 MB, was seen to bear."""
 # Of a pattern without its escapes.
 _NOT_JAVA = re.compile(r"\(\?([P#(]|[a-zA-Z]*[xaL])|\{(?![0-9]{1,9}(,[0-9]{0,9})?\})")
 _NESTED_CLASS = re.compile(r"\[\^?\]?[^\]]*?(\[|&&|\|\||--|~~)")
+_OCTAL = re.compile(r"\\(?:0|[0-9]{2})|(?<!\\)\[[^\]]*\\[0-9]")
 _REPEATS = re.compile(r"[*+?]|\{[0-9]+,[0-9]*\}")
 _MOST_REPEATS = 3
 _LONGEST_TEXT = 200
+_PIECE = re.compile(
+    r"(?P<what>\\.|\[\^?\]?(?:\\.|[^\]])*\]|\((?:\?(?:<?[=!]|[a-zA-Z-]*:|>))?|.)"
+    r"(?P<repeat>[*+]|\{[0-9]+(?:,(?P<most>[0-9]*))?\})?",
+    re.DOTALL,
+)
+# What these take may be one unit of UTF-16 or two, and then Java counts on the stack.
+_WIDE = (".", "[^", r"\S", r"\D", r"\W")
+_ROOMY = (1_000, 500, 200, 100, 50, 20, 10)
 
 
-def fault_of(pattern: str) -> str | None:
-    """Why a pattern cannot be used, or None."""
+class Fault(NamedTuple):
+    """Why a pattern cannot be used, and what to do."""
+
+    why: str
+    hint: str = "write it in a simpler way"
+
+
+def fault_of(pattern: str, max_length: int | None = None) -> Fault | None:
+    """Why a pattern cannot be used for texts of this length, or None."""
+    why = _misread(pattern)
+    if why:
+        return Fault(why)
+    if _depth(pattern, max_length) <= DEEPEST:
+        return None
+    room = next((length for length in _ROOMY if _depth(pattern, length) <= DEEPEST), None)
+    why = "repeats so much that a long text could overflow the stack of Java"
+    return Fault(why, f"give the column a max_length of at most {room}") if room else Fault(why)
+
+
+def _misread(pattern: str) -> str | None:
     if len(pattern) > LONGEST:
         return f"is longer than {LONGEST:,} characters"
+    if _OCTAL.search(pattern.replace(r"\\", "__")):
+        return (
+            "has \\0, \\ and two digits, or a \\ and a digit inside brackets, which are not for Java and Python alike"
+        )
     bare = _without_escapes(pattern)
     if _NOT_JAVA.search(bare):
         return "has (?P, (?#, (?(, (?x, \\p or a { that counts nothing, which are not for Java and Python alike"
@@ -38,3 +72,28 @@ def surely_refuses(pattern: str, text: str) -> bool:
 
 def _without_escapes(pattern: str) -> str:
     return re.sub(r"\\.", "_", pattern, flags=re.DOTALL)
+
+
+def _depth(pattern: str, longest: int | None) -> float:
+    """How many steps can lie on Java's stack: one for each piece, as often as the groups around it are repeated."""
+    most_often = float("inf") if longest is None else longest
+    sizes: list[float] = [0]
+    for piece in _PIECE.finditer(pattern):
+        what, size = piece["what"], 2.0 if piece["repeat"] else 1.0
+        if what.startswith("("):
+            sizes.append(3)
+            continue
+        is_counted = what == ")" or (what.startswith(_WIDE) and (piece["repeat"] or "").startswith("{"))
+        if what == ")":
+            size = sizes.pop()
+        sizes[-1] += size * (min(_most(piece), most_often) if is_counted else 1)
+    return sizes[0]
+
+
+def _most(piece: re.Match[str]) -> float:
+    """How often a piece may be repeated."""
+    if piece["repeat"] is None:
+        return 1
+    if piece["repeat"] in "*+" or piece["most"] == "":
+        return float("inf")
+    return int(piece["most"] or piece["repeat"].strip("{}"))

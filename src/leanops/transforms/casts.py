@@ -25,10 +25,10 @@ _ISO_DATE = rf"^{_DATE}\z"
 _LONG = r"^-?[0-9]{1,18}\z"
 _EPOCH = r"^-?(?:[0-9]{1,12}|1[0-9]{12})\z"
 _DATE_PATTERNS = {
-    DateFormat.DAY_MONTH_YEAR: (r"^[0-9]{2}/[0-9]{2}/[0-9]{4}\z", "dd/MM/yyyy"),
-    DateFormat.MONTH_DAY_YEAR: (r"^[0-9]{2}/[0-9]{2}/[0-9]{4}\z", "MM/dd/yyyy"),
-    DateFormat.DOTTED: (r"^[0-9]{2}\.[0-9]{2}\.[0-9]{4}\z", "dd.MM.yyyy"),
-    DateFormat.COMPACT: (r"^[0-9]{8}\z", "yyyyMMdd"),
+    DateFormat.DAY_MONTH_YEAR: (r"^[0-9]{2}/[0-9]{2}/(?!0000)[0-9]{4}\z", "dd/MM/yyyy"),
+    DateFormat.MONTH_DAY_YEAR: (r"^[0-9]{2}/[0-9]{2}/(?!0000)[0-9]{4}\z", "MM/dd/yyyy"),
+    DateFormat.DOTTED: (r"^[0-9]{2}\.[0-9]{2}\.(?!0000)[0-9]{4}\z", "dd.MM.yyyy"),
+    DateFormat.COMPACT: (r"^(?!0000)[0-9]{8}\z", "yyyyMMdd"),
 }
 
 
