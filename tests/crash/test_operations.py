@@ -19,11 +19,12 @@ from leanops.usecases.platform import Platform
 from leanops.usecases.rebuild import rebuild_topic
 from leanops.usecases.rollback import plan_rollback, roll_back_topic
 from leanops.usecases.topics import find_topic, resume_topic
+from leanops.views.balance import whole_topic
 from tests.crash.batches import BY_ORDER, SCHEMA, orders
 from tests.crash.test_abandonment import stop_at
 from tests.oracle.model import Model
 from tests.oracle.rows import RawRow
-from tests.verify import assert_tables
+from tests.verify import assert_tables, sources_of
 from tests.world import PII_KEY, Abandoned, World
 
 STRIDE = 7 if os.environ.get("CI") else 19
@@ -115,6 +116,12 @@ class Story:
         )
         assert shadows == []
         assert_tables(world, "orders", self.model)
+        balance = whole_topic(sources_of(world), "orders")
+        assert balance.balanced, balance.complaints()
+        runs = [row["batch_id"] for row in world.rows(world.databases.ops_table("job_run_history"))]
+        assert len(set(runs)) == len(runs)
+        versions = [row["version"] for row in world.rows(world.databases.ops_table("schema_versions"))]
+        assert sorted(versions) == list(range(1, self.version() + 1))
 
     def _has_shadows(self) -> bool:
         return bool(self.world.embedded.catalog.namespace_exists(self.world.databases.shadow))

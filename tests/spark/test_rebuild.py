@@ -291,3 +291,20 @@ def test_a_cycle_planned_before_a_rollback_does_not_redo_it(world: World) -> Non
     roll_back_topic(platform, plan_rollback(platform, "orders", snapshot=before), "tester")
     result = _Cycle(platform, lambda _topic, _step: None, False).run_bin([late])["orders"]
     assert (result.outcome, len(world.curated("orders"))) == ("paused", 2)
+
+
+def test_what_people_said_of_an_error_stays_and_its_tries_are_counted(world: World) -> None:
+    world.add("orders", plain(column("a", type="BIGINT", rules={"min": 2})))
+    world.publish("orders", events(0, 4))
+    world.cycle()
+    catalog, table = world.embedded.platform.catalog, world.databases.errors
+    ours = [row for row in world.errors(table, "orders") if row["message_id"] == "m0"]
+    catalog.replace(table, f"error_id = '{ours[0]['error_id']}'", [{**ours[0], "status": "DISCARDED"}])
+    for _ in range(2):
+        rebuild_topic(world.platform(), "orders", "tester")
+    found = {row["message_id"]: row for row in world.errors(table, "orders")}
+    assert {name: (row["status"], row["attempts"]) for name, row in found.items()} == {
+        "m0": ("DISCARDED", 3),
+        "m1": ("OPEN", 3),
+    }
+    assert found["m0"]["detected_ts"] == ours[0]["detected_ts"]
