@@ -2,22 +2,40 @@
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
+from itertools import count
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from leanops.domain import evolution
 from leanops.domain.evolution import PathMemory
+from leanops.domain.flatten import KINDS as KINDS_OF_CELLS
+from leanops.ports.state import DRIFT_STATE
 from leanops.usecases.drift import Memory, drift_rows, mark_logged, note_kinds
 from leanops.usecases.platform import Platform
 from tests.builders import NOW, platform_in
 
 KINDS = {"$.a": {"string"}, "$.b": {"number"}}
 COLUMNS = {"$.a": "a", "$.b": "b"}
+OTHER = PathMemory(("number",), 6)
+NUMBERS = count()
 
 
 @pytest.fixture
 def platform(tmp_path: Path) -> Iterator[Platform]:
     with platform_in(tmp_path, removed_after_batches=3) as platform:
+        yield platform
+
+
+@pytest.fixture(scope="module")
+def scarce(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
+    """A platform that remembers few paths."""
+    with pytest.MonkeyPatch.context() as patch, platform_in(tmp_path_factory.mktemp("drift")) as platform:
+        patch.setattr(evolution, "REMEMBERED_PATHS", 3)
+        patch.setattr(evolution, "OTHER_PATHS", 2)
         yield platform
 
 
@@ -44,11 +62,78 @@ def test_nothing_is_remembered_before_the_first_batch(platform: Platform) -> Non
 
 def test_a_memory_comes_back_as_it_was_saved(platform: Platform) -> None:
     odd = {'$["é\n\\"`\u202e😀"]': PathMemory(("array", "string"), 7)}
-    saved = Memory("b1", {}, odd, ("$.a", "$.b"))
-    saved.save(platform, "orders")
-    loaded = Memory.load(platform, "orders")
-    assert (loaded.batch_id, loaded.earlier, loaded.paths, loaded.logged) == ("b1", {}, odd, ("$.a", "$.b"))
+    for earlier in ({}, odd, dict.fromkeys(odd, PathMemory(("array", "string"), 6)), dict.fromkeys(odd, OTHER)):
+        saved = Memory("b1", earlier, odd, frozenset({"one", "two"}), 6, Memory.load(platform, "orders").revision)
+        saved.save(platform, "orders")
+        assert replace(Memory.load(platform, "orders"), revision=saved.revision) == saved
     assert Memory.load(platform, "users") == Memory()
+
+
+def test_a_memory_of_an_earlier_version_is_begun_anew(platform: Platform) -> None:
+    said = {"batch_id": "b1", "earlier": {}, "paths": {"$.a": [["string"], 1]}, "logged": ["$.a"]}
+    platform.state.put(DRIFT_STATE, {"topic_name": "orders", "paths": json.dumps(said), "updated_at": 1}, expected=None)
+    note_kinds(platform, "orders", "b2", KINDS)
+    assert [row[1] for row in rows(platform)] == ["ADDED", "ADDED"]
+
+
+def row_bytes(platform: Platform) -> int:
+    stored = platform.state.get(DRIFT_STATE, ("orders",))
+    assert stored is not None
+    return len(str(stored.row["paths"]).encode())
+
+
+def test_a_thousand_long_columns_and_any_number_of_other_paths_fit_into_a_row(platform: Platform) -> None:
+    columns = {f"$.{'x' * 195}{number:04}": f"c{number}" for number in range(1_000)}
+    first = {path: {"number"} for path in columns}
+    for batch in range(6):
+        others = {f"$.y{batch}_{number}": {"string"} for number in range(2_000)}
+        kinds = {**others, **first, "$." + "a" * 500_000: {"string"}}
+        for _ in range(2):
+            note_kinds(platform, "orders", f"b{batch}", kinds)
+            assert row_bytes(platform) < 300_000
+        found = drift_rows(platform, "orders", columns, NOW)
+        assert [row["new_value"] for row in found] == ([] if batch else ["number"] * 1_000)
+        mark_logged(platform, "orders", list(columns))
+        assert row_bytes(platform) < 300_000
+    changed = {path: {"array", "boolean", "number", "string"} for path in columns}
+    note_kinds(platform, "orders", "b6", changed)
+    assert [row["action"] for row in drift_rows(platform, "orders", columns, NOW)] == ["TYPE_CHANGED"] * 1_000
+    assert row_bytes(platform) < 300_000
+    assert columns.keys() <= Memory.load(platform, "orders").paths.keys()
+
+
+def test_columns_are_remembered_while_other_paths_come_and_go(platform: Platform) -> None:
+    log(platform, "b1", {"$.a": {"string"}, "$.b": {"number"}})
+    found = []
+    for batch in range(2, 8):
+        others = {f"$.!{batch}_{number}": {"string"} for number in range(2_000)}
+        found.append([row for row in log(platform, f"b{batch}", {"$.b": {"number"}, **others}) if row[0] in ("a", "b")])
+        remembered = Memory.load(platform, "orders").paths
+        assert (len(remembered), "$.a" in remembered) == (1_500, True)
+    assert found == [[], [], [("a", "REMOVED", "string", None)], [], [], []]
+    assert log(platform, "b8", {"$.a": {"number"}})[0] == ("a", "TYPE_CHANGED", "string", "number")
+
+
+CELLS = st.sets(st.sampled_from(KINDS_OF_CELLS), min_size=1)
+
+
+@given(
+    batches=st.lists(st.dictionaries(st.sampled_from("abcdefgh"), CELLS), max_size=6),
+    columns=st.sets(st.sampled_from("abh")),
+)
+def test_a_batch_noted_again_after_paths_were_forgotten_gives_the_same(
+    scarce: Platform, batches: list[dict[str, set[str]]], columns: set[str]
+) -> None:
+    topic = f"topic_{next(NUMBERS)}"
+
+    def noted(batch: int) -> object:
+        note_kinds(scarce, topic, f"b{batch}", batches[batch])
+        return Memory.load(scarce, topic).paths, drift_rows(scarce, topic, dict.fromkeys(columns, "c"), NOW)
+
+    for batch in range(len(batches)):
+        once = noted(batch)
+        assert noted(batch) == once
+        mark_logged(scarce, topic, list(columns))
 
 
 def test_noting_a_batch_again_is_the_same_as_once(platform: Platform) -> None:

@@ -1,7 +1,8 @@
 """New paths of a batch: which get a column, which are rescued, which quarantine their row; and drift."""
 
+import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from leanops.domain.batches import ColumnLimits
@@ -9,6 +10,12 @@ from leanops.domain.columns import register
 from leanops.domain.flatten import NULL, Kind
 
 _DECIMAL = re.compile(r"decimal\(([0-9]+),([0-9]+)\)")
+REMEMBERED_PATHS = 1_500
+OTHER_PATHS = 500
+"""Paths without a column that are remembered beside any number of columns."""
+MEMORY_BYTES = 260_000
+"""A row of DynamoDB has at most 400 KB."""
+ENTRY_BYTES = 40
 ADDED, REMOVED, TYPE_CHANGED = "ADDED", "REMOVED", "TYPE_CHANGED"
 
 
@@ -69,12 +76,33 @@ class Drift:
 Memory = Mapping[str, PathMemory]
 
 
-def remember(memory: Memory, kinds: Mapping[str, set[Kind]]) -> dict[str, PathMemory]:
-    """The memory after a batch that had these paths."""
-    now = 1 + _last_batch(memory)
+def remember(
+    memory: Memory,
+    kinds: Mapping[str, set[Kind]],
+    has_column: Callable[[str], bool] = lambda _path: False,
+    last_batch: int = 0,
+) -> dict[str, PathMemory]:
+    """The memory after a batch that had these paths, as far as it fits into a row of the state store.
+
+    `last_batch` is the number of the batch before, where no path tells it any more.
+    """
+    now = 1 + max(last_batch_of(memory), last_batch)
     told = {path: seen - {NULL} or seen for path, seen in kinds.items()}
     news = {path: seen for path, seen in told.items() if seen != {NULL} or path not in memory}
-    return {**memory, **{path: PathMemory(tuple(sorted(seen)), now) for path, seen in news.items()}}
+    after = {**memory, **{path: PathMemory(tuple(sorted(seen)), now) for path, seen in news.items()}}
+    return _fitting(after, has_column)
+
+
+def _fitting(memory: Memory, has_column: Callable[[str], bool]) -> dict[str, PathMemory]:
+    """Paths that have a column, then those seen last, in the order in which a batch gives out its columns."""
+    columns = {path for path in memory if has_column(path)}
+    order = sorted(memory, key=lambda path: (path not in columns, -memory[path].last_batch, path))
+    kept, room = {}, MEMORY_BYTES
+    for path in order[: max(len(columns) + OTHER_PATHS, REMEMBERED_PATHS)]:
+        size = len(json.dumps(path)) + ENTRY_BYTES
+        if size <= room:
+            kept[path], room = memory[path], room - size
+    return kept
 
 
 def real_paths(kinds: Mapping[str, set[Kind]]) -> dict[str, set[Kind]]:
@@ -84,7 +112,7 @@ def real_paths(kinds: Mapping[str, set[Kind]]) -> dict[str, set[Kind]]:
 
 def drift_between(before: Memory, after: Memory, patience: int) -> list[Drift]:
     """What one batch changed: paths with a kind they did not have, and paths now unseen for `patience` batches."""
-    now = _last_batch(after)
+    now = last_batch_of(after)
     drift: list[Drift] = []
     for path, seen in sorted(after.items()):
         if seen.kinds == (NULL,):
@@ -92,12 +120,13 @@ def drift_between(before: Memory, after: Memory, patience: int) -> list[Drift]:
         # A path that is new, or was only null, may still arrive with two kinds at once.
         is_known = path in before and before[path].kinds != (NULL,)
         known = before[path].kinds if is_known else seen.kinds[:1]
-        if seen.last_batch == now and set(seen.kinds) - set(known) and now > _last_batch(before):
+        if seen.last_batch == now and set(seen.kinds) - set(known) and now > last_batch_of(before):
             drift.append(Drift(path, TYPE_CHANGED, "|".join(known), "|".join(seen.kinds)))
-        elif now - seen.last_batch == patience and now > _last_batch(before):
+        elif now - seen.last_batch == patience and now > last_batch_of(before):
             drift.append(Drift(path, REMOVED, "|".join(seen.kinds), None))
     return drift
 
 
-def _last_batch(memory: Memory) -> int:
+def last_batch_of(memory: Memory) -> int:
+    """The number of the newest batch that is remembered."""
     return max((seen.last_batch for seen in memory.values()), default=0)

@@ -2,11 +2,12 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
+from hashlib import sha256
 from typing import Any
 
-from leanops.domain.evolution import ADDED, Drift, PathMemory, drift_between, remember
+from leanops.domain.evolution import ADDED, Drift, PathMemory, drift_between, last_batch_of, remember
 from leanops.domain.flatten import Kind
 from leanops.ports.state import DRIFT_STATE, Row
 from leanops.usecases.platform import Platform
@@ -16,12 +17,18 @@ Paths = dict[str, PathMemory]
 
 @dataclass(frozen=True)
 class Memory:
-    """Paths before and after the newest batch, so that a repeated batch starts from the same memory."""
+    """Paths before and after the newest batch, so that a repeated batch starts from the same memory.
+
+    Written, a path is there once: `[kinds, batch]`, and behind that what it was before the newest batch, if different.
+    """
 
     batch_id: str = ""
     earlier: Paths = field(default_factory=dict)
     paths: Paths = field(default_factory=dict)
-    logged: tuple[str, ...] = ()
+    logged: frozenset[str] = frozenset()
+    """The columns drift_log has, as marks of their paths: one for each, however long it is."""
+    last_batch: int = 0
+    """The number of the batch before the newest."""
     revision: int | None = None
 
     @staticmethod
@@ -31,10 +38,18 @@ class Memory:
         if stored is None:
             return Memory()
         said = json.loads(str(stored.row["paths"]))
-        earlier, paths = (
-            {p: PathMemory(tuple(k), n) for p, (k, n) in said[key].items()} for key in ("earlier", "paths")
+        if "seen" not in said:
+            # Written by an earlier version: to begin anew costs one batch without drift, and no row is doubled.
+            return Memory(revision=stored.revision)
+        earlier = {path: _before(*entry) for path, entry in said["seen"].items()}
+        return Memory(
+            said["batch_id"],
+            {path: seen for path, seen in earlier.items() if seen},
+            {path: _path_memory(*entry[:2]) for path, entry in said["seen"].items()},
+            frozenset(said["logged"]),
+            said["last_batch"],
+            stored.revision,
         )
-        return Memory(said["batch_id"], earlier, paths, tuple(said["logged"]), stored.revision)
 
     def before(self, batch_id: str) -> Paths:
         """The memory a batch starts from."""
@@ -44,11 +59,12 @@ class Memory:
         """Write the memory; under the topic's lease nobody else does."""
         said = {
             "batch_id": self.batch_id,
-            "earlier": {path: [seen.kinds, seen.last_batch] for path, seen in self.earlier.items()},
-            "paths": {path: [seen.kinds, seen.last_batch] for path, seen in self.paths.items()},
-            "logged": self.logged,
+            "seen": {path: _entry(seen, self.earlier.get(path)) for path, seen in self.paths.items()},
+            "logged": sorted(self.logged),
+            "last_batch": self.last_batch,
         }
-        row: Row = {"topic_name": topic, "paths": json.dumps(said), "updated_at": platform.now_ms()}
+        text = json.dumps(said, separators=(",", ":"))
+        row: Row = {"topic_name": topic, "paths": text, "updated_at": platform.now_ms()}
         platform.state.put(DRIFT_STATE, row, expected=self.revision)
 
 
@@ -56,7 +72,9 @@ def note_kinds(platform: Platform, topic: str, batch_id: str, kinds: Mapping[str
     """Remember the paths of a batch, before it is committed; noting them twice is the same as once."""
     memory = Memory.load(platform, topic)
     earlier = memory.before(batch_id)
-    Memory(batch_id, earlier, remember(earlier, kinds), memory.logged, memory.revision).save(platform, topic)
+    last_batch = memory.last_batch if batch_id == memory.batch_id else last_batch_of(memory.paths)
+    paths = remember(earlier, kinds, lambda path: _mark(path) in memory.logged, last_batch)
+    Memory(batch_id, earlier, paths, memory.logged, last_batch, memory.revision).save(platform, topic)
 
 
 def drift_rows(platform: Platform, topic: str, columns: Mapping[str, str], detected: datetime) -> list[dict[str, Any]]:
@@ -64,7 +82,8 @@ def drift_rows(platform: Platform, topic: str, columns: Mapping[str, str], detec
     memory = Memory.load(platform, topic)
     patience = platform.rules.removed_after_batches
     changed = drift_between(memory.earlier, memory.paths, patience)
-    added = [Drift(path, ADDED, None, _kinds(memory.paths, path)) for path in sorted(set(columns) - set(memory.logged))]
+    news = sorted(path for path in columns if _mark(path) not in memory.logged)
+    added = [Drift(path, ADDED, None, _kinds(memory.paths, path)) for path in news]
     return [_row(topic, drift, columns, memory.batch_id, detected) for drift in (*added, *changed)]
 
 
@@ -76,8 +95,34 @@ def has_logged(platform: Platform, topic: str) -> bool:
 def mark_logged(platform: Platform, topic: str, paths: Sequence[str]) -> None:
     """Note that drift_log has these columns and the newest batch's changes."""
     memory = Memory.load(platform, topic)
-    logged = tuple(sorted({*memory.logged, *paths}))
-    Memory(memory.batch_id, memory.paths, memory.paths, logged, memory.revision).save(platform, topic)
+    logged = memory.logged | {_mark(path) for path in paths}
+    after = replace(memory, earlier=memory.paths, logged=logged, last_batch=last_batch_of(memory.paths))
+    after.save(platform, topic)
+
+
+def _mark(path: str) -> str:
+    return sha256(path.encode("utf-8", "surrogatepass")).hexdigest()[:12]
+
+
+def _entry(now: PathMemory, before: PathMemory | None) -> list[str | int]:
+    """A path as it is written; what it was before is left out where it is the same."""
+    entry: list[str | int] = ["|".join(now.kinds), now.last_batch]
+    if before is None:
+        return [*entry, 0]
+    if before == now:
+        return entry
+    return [*entry, before.last_batch, *(["|".join(before.kinds)] if before.kinds != now.kinds else [])]
+
+
+def _before(kinds: str, batch: int, earlier: int | None = None, earlier_kinds: str | None = None) -> PathMemory | None:
+    """What a path was before the newest batch, read from its entry; 0 says that it was not there."""
+    if earlier == 0:
+        return None
+    return _path_memory(earlier_kinds or kinds, batch if earlier is None else earlier)
+
+
+def _path_memory(kinds: str, batch: int) -> PathMemory:
+    return PathMemory(tuple(kinds.split("|")), batch)
 
 
 def _kinds(paths: Paths, path: str) -> str | None:
