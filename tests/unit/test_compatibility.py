@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from leanops.domain.compatibility import Kind, difference, is_widening
 from leanops.domain.schema import ColumnType, Schema, TypeName
+from leanops.usecases.activate import fingerprint
 from tests.builders import column, schema
 
 ORDER = [Kind.NEUTRAL, Kind.ADDITIVE, Kind.RESTRICTIVE, Kind.BREAKING]
@@ -60,6 +61,7 @@ def test_a_change_of_a_column_has_its_kind(old: dict[str, Any], new: dict[str, A
     ("old", "new"),
     [
         ({**NUMBER, "rules": {"min": "1"}}, {**NUMBER, "rules": {"min": "1.00"}}),
+        ({"rules": {"allowed": ["a", "b"]}}, {"rules": {"allowed": ["b", "a"]}}),
         ({**NUMBER, "rules": {"allowed": ["1", "2"]}}, {**NUMBER, "rules": {"allowed": ["2.0", "1e0"]}}),
         (
             {"type": "TIMESTAMP", "rules": {"max": "2030-01-01T00:00Z"}},
@@ -72,7 +74,7 @@ def test_a_change_of_a_column_has_its_kind(old: dict[str, Any], new: dict[str, A
     ],
 )
 def test_limits_are_compared_as_values_not_as_texts(old: dict[str, Any], new: dict[str, Any]) -> None:
-    assert _kinds(old, new) == []
+    assert _kinds(old, new) == [Kind.NEUTRAL]
 
 
 def test_twenty_digits_are_compared_exactly() -> None:
@@ -221,6 +223,11 @@ def schemas(draw: st.DrawFn) -> Schema:
 @given(schemas())
 def test_a_schema_does_not_differ_from_itself(one: Schema) -> None:
     assert difference(one, one).changes == ()
+
+
+@given(schemas(), schemas())
+def test_two_schemas_differ_where_their_fingerprints_do(one: Schema, other: Schema) -> None:
+    assert bool(difference(one, other).changes) == (fingerprint(one) != fingerprint(other))
 
 
 @given(schemas(), schemas())

@@ -4,9 +4,13 @@ import json
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from leanops.domain.inference import DATE_CANDIDATES, Seen, guess_pii, guess_type, propose
-from leanops.domain.schema import DateFormat, schema_from_json
+from leanops.domain.inference import DATE_CANDIDATES, MOST_COLUMNS, Seen, guess_pii, guess_type, propose
+from leanops.domain.paths import path_of
+from leanops.domain.schema import DEFAULT_KEY_PATH, DateFormat, schema_from_json
+from leanops.usecases.infer_schema import proposed_text
 
 EVENTS = 100
 WHOLE = ("int", "bigint", *(f"decimal_{scale}" for scale in (0, 2, 4, 6, 10, 18)), "double")
@@ -69,7 +73,7 @@ def test_a_narrower_type_that_nearly_holds_is_named() -> None:
     ],
 )
 def test_an_epoch_is_a_timestamp_where_the_name_says_a_time(path: str, least: int, form: DateFormat) -> None:
-    found = guess_type(seen(path, "number", *WHOLE, least=least, greatest=least + 9, digits=13))
+    found = guess_type(seen(path, "number", *WHOLE, form.value, least=least, greatest=least + 9, digits=13))
     assert (str(found.type), found.format) == ("TIMESTAMP", form)
     assert str(guess_type(seen("$.amount", "number", *WHOLE, least=least, greatest=least, digits=13)).type) == "BIGINT"
 
@@ -190,3 +194,73 @@ def test_of_paths_that_share_a_name_the_commoner_is_kept() -> None:
     found = propose([seen("$.a_b", events=3), seen("$.a.b")], EVENTS, EVENTS)
     assert [column.path for column in found.columns] == ["$.a.b"]
     assert found.notes == ("left out: $.a_b, for $.a.b has the same name",)
+
+
+def test_numbers_that_the_cast_of_an_epoch_does_not_take_are_none() -> None:
+    written_otherwise = seen("$.createdAt", "number", *WHOLE, least=1_760_000_000, greatest=1_760_000_000, digits=10)
+    assert str(guess_type(written_otherwise).type) == "BIGINT"
+
+
+@pytest.mark.parametrize(
+    ("paths", "keys"),
+    [
+        ([seen("$.birthMonth", "string", "period")], {}),
+        ([seen("$.addressUpdated", "string", "timestamp")], {}),
+        ([seen("$.customer.emailChanged", "string", "timestamp")], {}),
+        ([seen("$.version_id", "string", "timestamp", distinct=EVENTS)], {"idempotency_key": "$.version_id"}),
+        ([seen("$.monthKey", "string", "period", distinct=EVENTS)], {"idempotency_key": "$.monthKey"}),
+    ],
+    ids=lambda value: "" if isinstance(value, dict) else value[0].path,
+)
+def test_version_and_period_are_neither_the_key_nor_personal(paths: list[Seen], keys: dict[str, str]) -> None:
+    assert propose(paths, EVENTS, 0).keys == keys
+
+
+def test_a_key_at_the_default_path_that_is_personal_is_sealed_with_a_note() -> None:
+    found = propose([seen(DEFAULT_KEY_PATH, "string", "is_email"), seen("$.a")], EVENTS, EVENTS)
+    assert found.keys == {"pii": "hmac"}
+    assert [column.path for column in found.columns] == ["$.a"]
+    assert any("shape (email)" in note for note in found.notes)
+
+
+def test_of_too_many_paths_the_commonest_are_proposed() -> None:
+    rare = [seen(f"$.prices.p{number}", events=1) for number in range(6_000)]
+    found = propose([*rare, seen("$.z")], EVENTS, EVENTS)
+    assert len(found.columns) == MOST_COLUMNS
+    assert found.columns[-1].path == "$.z"
+    assert found.notes == ("left out: the 5,001 paths that the fewest events have",)
+    assert schema_from_json(proposed_text("t", found), "draft")
+
+
+WORDS = ["id", "version", "updated", "month", "email", "name", "customer", "birth", "period", "ID", "a.b", ""]
+SEGMENTS = st.lists(st.sampled_from([*WORDS, "versionId", "_metadata", "idempotencyKeyResource"]) | st.text(max_size=3))
+PATHS = SEGMENTS.filter(bool).map(lambda segments: path_of(tuple(segments[:3])))
+COUNTS = st.integers(0, EVENTS)
+
+
+@st.composite
+def anything_seen(draw: st.DrawFn) -> list[Seen]:
+    paths = draw(st.lists(PATHS | st.just(DEFAULT_KEY_PATH), min_size=1, max_size=8, unique=True))
+    names = [*WHOLE, *DATE_CANDIDATES.values(), "boolean", "timestamp", "period", "epoch_s", "epoch_ms", "is_email"]
+    held = st.dictionaries(st.sampled_from(names), st.just(EVENTS) | COUNTS, max_size=len(names))
+    kinds = st.sets(st.sampled_from(["string", "number", "boolean", "array"]), min_size=1).map("|".join)
+    return [
+        seen(
+            path,
+            draw(kinds),
+            holds=draw(held),
+            distinct=draw(st.just(EVENTS) | COUNTS),
+            events=draw(st.just(EVENTS) | st.integers(1, EVENTS)),
+            digits=draw(st.integers(0, 40)),
+            least=draw(st.none() | st.just(1_760_000_000)),
+            greatest=draw(st.none() | st.just(1_760_000_000)),
+        )
+        for path in paths
+    ]
+
+
+@given(anything_seen(), st.sampled_from([0, EVENTS]))
+def test_every_proposal_is_a_schema(found: list[Seen], keyed: int) -> None:
+    proposal = propose(found, EVENTS, keyed)
+    read = schema_from_json(proposed_text("t", proposal), "draft")
+    assert [column.path for column in read.payload_columns] == [column.path for column in proposal.columns]

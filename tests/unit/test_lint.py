@@ -2,6 +2,7 @@
 
 import json
 import re
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -106,6 +107,11 @@ INDEX: dict[str, tuple[str, str, str]] = {
     "pii_key_in_clear": ("pii_key_in_clear", "/keys/idempotency_key", 'set keys.pii to "hmac"'),
     "pii_default_key_in_clear": ("pii_key_in_clear", "/payload_columns/0/pii", 'set keys.pii to "hmac"'),
     "pii_version_in_clear": ("pii_key_in_clear", "/keys/version", "name another path"),
+    "pattern_repeats_a_group": ("bad_pattern", "/payload_columns/0/rules/pattern", "a max_length of at most 500"),
+    "pattern_with_a_zero": ("bad_pattern", "/payload_columns/0/rules/pattern", "in a simpler way"),
+    "pii_sealed_key_in_clear": ("pii_in_clear", "/payload_columns/0/path", "its pii too"),
+    "version_at_the_default_key": ("key_conflict", "/keys/version", "another path for the version"),
+    "default_key_collides": ("collision", "/payload_columns/0/path", "one of the two paths"),
     "pii_key_mask": ("unknown_value", "/keys/pii", "use 'hmac'"),
     "pii_in_another_column": ("pii_in_clear", "/payload_columns/1/path", "give this column its pii too"),
     "measure_unknown": ("measure_unknown", "/measures/0", "did you mean amount?"),
@@ -193,6 +199,19 @@ def test_every_code_of_a_single_file_has_one_that_gets_it() -> None:
 )
 def test_a_problem_has_the_line_it_is_on(name: str, line: int) -> None:
     assert [one.line for one in linted(name)] == [line]
+
+
+def test_a_file_that_is_far_too_deep_takes_little_memory_to_refuse() -> None:
+    levels = 900
+    text = '{"a":' + '{"level":' * levels + "[" + "1," * 250_000 + "1]" + "}" * levels + "}"
+    tracemalloc.start()
+    try:
+        (found,) = lint({"deep.json": text.encode()})
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert (found.problem.code, found.problem.pointer) == ("too_deep", "/a")
+    assert peak < 30_000_000
 
 
 def test_lines_are_those_of_the_members_whatever_stands_around_them() -> None:

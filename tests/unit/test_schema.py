@@ -284,6 +284,15 @@ def test_a_message_quotes_little_of_the_file_and_stays_on_one_line() -> None:
     assert "\\n\\x1b[31m\\u2028xxx" in problem.message
 
 
+def test_an_error_tells_a_few_problems_and_how_to_see_the_others() -> None:
+    columns = [{"name": f"c{at}", "path": "c", "type": "STRING"} for at in range(2_000)]
+    with pytest.raises(InvalidSchemaError) as wrong:
+        schema_from_json(json.dumps({**GOOD, "payload_columns": columns, "measures": []}), "schema.json")
+    assert len(wrong.value.problems) == 2_000
+    assert len(str(wrong.value)) < 2_000
+    assert str(wrong.value).endswith("; and 1,995 more; see them with: leanops schema lint FILE")
+
+
 def test_a_key_that_is_pii_is_taken_where_the_schema_seals_it() -> None:
     keys = {"idempotency_key": "$.customer.email", "pii": "hmac"}
     assert schema_from_json(json.dumps({**GOOD, "keys": keys}), "schema.json").keys.pii == "hmac"

@@ -9,6 +9,7 @@ import pytest
 from leanops.domain.compatibility import Change, Difference, Kind, difference
 from leanops.domain.schema import Schema
 from leanops.domain.schema_plan import Example, FailureGroup, Rate, SchemaPlan, Tables, ddl_of, needed
+from leanops.usecases.plan_on_rows import missing_values
 from leanops.views.schemas import GROUPS_SHOWN, plan_lines
 from tests.builders import column, schema
 from tests.unit.conftest import Leanops
@@ -49,6 +50,15 @@ def test_a_column_that_comes_back_with_another_type_needs_a_rebuild() -> None:
     tables, found = _tables(a="string", b="string"), difference(old, new)
     assert found.kind == Kind.ADDITIVE
     assert needed(new, found, tables, old_rows_change=False) == "rebuild"
+
+
+def test_a_first_schema_with_other_keys_makes_standardized_anew_without_being_asked() -> None:
+    new = schema(column("a"), keys={"idempotency_key": "$.a"})
+    tables, found = Tables("s.orders", {"$.a": "a"}, "c.orders", None), difference(None, new)
+    assert ddl_of(new, found, tables) == ("replace s.orders (rebuild)", "CREATE TABLE c.orders")
+    plan = replace(PLAN, difference=found, needs="rebuild")
+    assert plan.is_safe
+    assert plan_lines(plan)[-1].startswith("it can be deployed as it is; Standardized has other keys, and is made anew")
 
 
 def test_a_first_schema_makes_its_tables() -> None:
@@ -114,6 +124,31 @@ def test_a_sample_and_rows_of_raw_are_named_as_such() -> None:
     assert "a sample of 100 rows of RAW, which give 80 keys" in text
     assert "3 are no events" in text
     assert "have no key" not in text
+
+
+def test_additive_rows_that_would_leave_stay_unless_someone_asks() -> None:
+    said = plan_lines(replace(PLAN, leaving=2, changed=3, needs="recurate", estimate_s=5.0))[-1]
+    assert said.startswith("old rows stay as they are; --recurate applies it to them, about 5 s")
+
+
+def test_a_plan_without_the_rows_of_raw_says_that_they_are_gone() -> None:
+    plan = replace(PLAN, source="retired", rows=0, judged=0, needs="rebuild")
+    text = "\n".join(plan_lines(plan))
+    assert "no events yet" not in text
+    assert "RAW no longer holds the events" in text
+    assert "do not deploy it" in text
+    assert not plan.is_safe
+    assert "do not deploy it" not in "\n".join(plan_lines(replace(plan, needs="nothing")))
+
+
+@pytest.mark.parametrize(("most", "told"), [(0.4, ["/payload_columns/0/cde", "/payload_columns/1/cde"]), (0.5, [])])
+def test_rows_that_lack_any_critical_value_are_counted_as_a_batch_counts_them(most: float, told: list[str]) -> None:
+    groups = tuple(FailureGroup("cde_missing", name, "critical", 25, ()) for name in "ab")
+    plan = replace(PLAN, failing=50, cde_missing=50, failures=groups)
+    new = schema(column("a", cde=True), column("b", cde=True), policies={"cde_error_rate_fail": most})
+    found = list(missing_values(new, plan))
+    assert [problem.pointer for problem in found] == told
+    assert all("50 of 100 rows lack a critical value, 25 of them" in problem.message for problem in found)
 
 
 def test_many_reasons_are_cut_and_counted() -> None:

@@ -187,7 +187,10 @@ def _rules(place: str, old: PayloadColumn, new: PayloadColumn) -> Iterator[Chang
     for name in Rules.model_fields:
         before, after = getattr(old.rules, name), getattr(new.rules, name)
         kind = _compared(name, before, after, _reader(old, new))
-        if kind is not None:
+        if kind is None and before != after:
+            # The file is another one all the same, and gets a version of its own.
+            yield Change(Kind.NEUTRAL, f"{place}/{name}", f"{new.name}: rule {name} written in another way")
+        elif kind is not None:
             how = {Kind.ADDITIVE: "relaxed", Kind.RESTRICTIVE: "tightened"}[kind]
             what = f"{new.name}: rule {name} {how}, {_said(before)} → {_said(after)}"
             yield Change(kind, f"{place}/{name}", what, changes_rows=True)

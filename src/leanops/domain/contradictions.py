@@ -33,12 +33,12 @@ def contradictions_in(value: Any, broken: set[str]) -> Iterator[Problem]:
     yield from _named_twice(drafts)
     yield from _measures(file.get("measures") or [], drafts)
     keys = file.get("keys") or {}
-    paths = {name: path_from_text(keys[name]) for name in _KEYS if keys.get(name) is not None}
+    # A key path that is there and broken is not the default one.
+    is_default = isinstance(value.get("keys", {}), dict) and "idempotency_key" not in value.get("keys", {})
+    paths = {"idempotency_key": DEFAULT_KEY_PATH} if is_default else {}
+    paths |= {name: path_from_text(keys[name]) for name in _KEYS if keys.get(name) is not None}
     yield from _keys(paths)
     yield from _collisions(paths, drafts)
-    # A key path that is there and broken is not the default one.
-    if isinstance(value.get("keys", {}), dict) and "idempotency_key" not in value.get("keys", {}):
-        paths["idempotency_key"] = DEFAULT_KEY_PATH
     yield from _in_clear(paths, keys, drafts)
 
 
@@ -149,10 +149,14 @@ def _in_clear(paths: Mapping[str, str], keys: Mapping[str, Any], drafts: Sequenc
         message = f"the path of the {_KEYS[name]} is PII in {holder.pointer} and would stand in clear"
         hint = 'set keys.pii to "hmac"' if name == "idempotency_key" else "name another path"
         yield Problem(Code.PII_KEY_IN_CLEAR, pointer, message, f"{hint}, or take the column's pii away")
+    key = paths.get("idempotency_key") if keys.get("pii") is not None else None
     for draft in drafts:
-        holder = next((one for one in sealed if draft.pii is None and draft.reads_like(one)), None)
-        if holder is not None:
-            message = f"holds what is PII in {holder.pointer}, and would show it in clear"
+        if draft.pii is not None:
+            continue
+        holders = [one.pointer for one in sealed if draft.reads_like(one)]
+        holders += ["/keys"] if key is not None and draft.reads(key) else []
+        if holders:
+            message = f"holds what is PII in {holders[0]}, and would show it in clear"
             where = "path" if draft.has_path else "name"
             yield Problem(Code.PII_IN_CLEAR, f"{draft.pointer}/{where}", message, "give this column its pii too")
 

@@ -32,6 +32,8 @@ from collections.abc import Collection, Mapping, Sequence
 
 from leanops.domain.problems import Problem
 
+_PROBLEMS_TOLD = 5
+
 
 class LeanOpsError(Exception):
     """The root; its text is one line that says what, which, and what to do."""
@@ -143,7 +145,10 @@ class InvalidSchemaError(UsageError):
     """A schema file with problems, each with its place in the file."""
 
     def __init__(self, source: str, problems: Sequence[Problem]) -> None:
-        super().__init__(f"{source}: {'; '.join(str(problem) for problem in problems)}")
+        told = [str(problem) for problem in problems[:_PROBLEMS_TOLD]]
+        more = len(problems) - len(told)
+        told += [f"and {more:,} more; see them with: leanops schema lint FILE"] if more else []
+        super().__init__(f"{source}: {'; '.join(told)}")
         self.source, self.problems = source, tuple(problems)
 
 

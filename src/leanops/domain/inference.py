@@ -18,6 +18,10 @@ ENOUGH = 10
 """Fewer events say nothing about what is always there."""
 _DATES = (DateFormat.ISO, DateFormat.DAY_MONTH_YEAR, DateFormat.MONTH_DAY_YEAR, DateFormat.DOTTED, DateFormat.COMPACT)
 DATE_CANDIDATES = {form: f"date_{at}" for at, form in enumerate(_DATES)}
+MOST_COLUMNS = 1_000
+# With the notes and what is said of a column, a file of so many characters of paths is one that lint takes.
+_MOST_TEXT = 200_000
+_MOST_NOTES = 20
 _MOST = 0.99
 _NEARLY_UNIQUE = 0.8
 _NEARLY = 0.9
@@ -90,26 +94,46 @@ class Proposal:
 
 def propose(seen: Sequence[Seen], events: int, keyed: int) -> Proposal:
     """A schema for events of which `keyed` have a usable key at the default path or in their envelope."""
-    values, clashing = _apart([one for one in seen if one.events])
+    filled = [one for one in seen if one.events]
+    keys, notes = _key(filled, events, keyed)
+    key = keys.get("idempotency_key", DEFAULT_KEY_PATH)
+    values, clashing = _apart(filled, key)
+    keys |= _version_and_period(values, events, key)
+    common, rare = _commonest(values)
     system = {f"the system's {name}": name for name in CURATED_SYSTEM_COLUMNS}
-    names = register(system, [one.path for one in values])
-    keys, notes = _keys(values, events, keyed)
-    columns = [_column(one, names[one.path], events) for one in values if one.path != DEFAULT_KEY_PATH]
-    sealed = {column.path for column in columns if column.pii}
-    if keys.get("idempotency_key") in sealed:
-        keys["pii"] = "hmac"
-    return Proposal(tuple(columns), keys, (*notes, *clashing))
+    names = register(system, [one.path for one in common])
+    # A schema has a column at least, and be it the key.
+    wanted = [one for one in common if one.path != DEFAULT_KEY_PATH] or common
+    columns = [_column(one, names[one.path], events) for one in wanted]
+    return Proposal(tuple(columns), keys, (*notes, *clashing, *rare))
 
 
-def _apart(seen: Sequence[Seen]) -> tuple[list[Seen], list[str]]:
-    """Of paths that would share a column's name, the one most events have; a schema takes no other."""
+def _apart(seen: Sequence[Seen], key: str) -> tuple[list[Seen], list[str]]:
+    """Of paths that would share a column's name, the key or the one most events have; a schema takes no other."""
     by_name: dict[str, list[Seen]] = {}
     for one in seen:
         by_name.setdefault(plain_name(one.path), []).append(one)
     kept = {name: max(group, key=lambda one: one.events).path for name, group in by_name.items()}
+    kept[plain_name(key)] = key
     left = [one for one in seen if kept[plain_name(one.path)] != one.path]
     notes = [f"left out: {one.path}, for {kept[plain_name(one.path)]} has the same name" for one in left]
-    return [one for one in seen if one not in left], notes
+    more = len(notes) - _MOST_NOTES
+    notes[_MOST_NOTES:] = [f"left out: {more:,} more that share a name with another path"] if more > 0 else []
+    return [one for one in seen if kept[plain_name(one.path)] == one.path], notes
+
+
+def _commonest(seen: Sequence[Seen]) -> tuple[list[Seen], list[str]]:
+    """The paths most events have, as many as a file can hold."""
+    kept: set[str] = set()
+    room = _MOST_TEXT
+    for one in sorted(seen, key=lambda one: (-one.events, len(one.path), one.path)):
+        room -= len(one.path)
+        if len(kept) == MOST_COLUMNS or room < 0:
+            break
+        kept.add(one.path)
+    left = len(seen) - len(kept)
+    notes = [f"left out: the {left:,} paths that the fewest events have"] if left else []
+    return [one for one in seen if one.path in kept], notes
 
 
 def _column(seen: Seen, name: str, events: int) -> InferredColumn:
@@ -167,10 +191,10 @@ def _number(seen: Seen) -> Guess:
 
 def _moment_in_numbers(seen: Seen) -> Guess | None:
     """Epochs and compact dates look like any number: only where the name says a time."""
-    if not _words(seen.path) & _TIMES or seen.least is None or seen.greatest is None or not seen.all_hold("bigint"):
+    if not _words(seen.path) & _TIMES or seen.least is None or seen.greatest is None:
         return None
     for form, (least, greatest) in _EPOCHS.items():
-        if least <= seen.least and seen.greatest <= greatest:
+        if seen.all_hold(form.value) and least <= seen.least and seen.greatest <= greatest:
             return _guess(seen, TypeName.TIMESTAMP, form)
     if seen.all_hold(DATE_CANDIDATES[DateFormat.COMPACT]):
         return _guess(seen, TypeName.DATE, DateFormat.COMPACT)
@@ -254,7 +278,8 @@ _PERSONS = {
 }
 
 
-def _keys(seen: Sequence[Seen], events: int, keyed: int) -> tuple[dict[str, str], list[str]]:
+def _key(seen: Sequence[Seen], events: int, keyed: int) -> tuple[dict[str, str], list[str]]:
+    """The key where it is not the default one, and whether it is personal."""
     keys, notes = {}, []
     if keyed < events * _MOST:
         key = _likely_key(seen, events)
@@ -264,13 +289,31 @@ def _keys(seen: Sequence[Seen], events: int, keyed: int) -> tuple[dict[str, str]
         else:
             missing = _percent(events - keyed, events)
             notes.append(f"key: {missing} of events have none, and no path looks like one; name keys.idempotency_key")
-    version = _likely_version(seen, events)
+    path = keys.get("idempotency_key", DEFAULT_KEY_PATH)
+    personal = next((found[1] for one in seen if one.path == path and (found := guess_pii(one))), None)
+    if personal:
+        keys["pii"] = "hmac"
+        notes.append(f"key: PII by its {personal}, so keys.pii seals it")
+    return keys, notes
+
+
+def _version_and_period(seen: Sequence[Seen], events: int, key: str) -> dict[str, str]:
+    """Both stand in clear, each at a place of its own."""
+    keys = {}
+    version = _likely_version([one for one in seen if _is_free(one, [key])], events)
     if version:
         keys["version"] = version.path
-    period = _likely_period(seen, events)
+    period = _likely_period([one for one in seen if _is_free(one, [key, *keys.values()])], events)
     if period and period.path not in DEFAULT_PERIOD_PATHS:
         keys["period"] = period.path
-    return keys, notes
+    return keys
+
+
+def _is_free(seen: Seen, taken: Sequence[str]) -> bool:
+    """Whether a path is not personal, and neither one that is taken, nor in one, nor around one."""
+    own = segments_of(seen.path)
+    others = [segments_of(path) for path in taken]
+    return guess_pii(seen) is None and not any(one[: len(own)] == own[: len(one)] for one in others)
 
 
 def _likely_key(seen: Sequence[Seen], events: int) -> Seen | None:

@@ -76,9 +76,9 @@ def read_document(text: str) -> Document:
     except RecursionError:
         return _too_deep()
     places = list(places_in(text))
-    deep = next((place.pointer for place in places if place.pointer.count("/") > DEEPEST), None)
-    if deep is not None:
-        return _too_deep("/".join(deep.split("/")[:2]))
+    last = places[-1].pointer
+    if last.count("/") > DEEPEST:
+        return _too_deep("/".join(last.split("/")[:2]))
     order = {place.pointer: at for at, place in enumerate(places)}
     return Document(_encodable(value), order, (*_repeated(places), *_odd_values(value)))
 
@@ -104,7 +104,10 @@ def _nearest(pointer: str, known: Container[str]) -> str:
 
 
 def places_in(text: str) -> Iterator[Place]:
-    """Every value of a valid JSON text in the order of the file; a name that stands twice comes twice."""
+    """Every value of a valid JSON text in the order of the file; a name that stands twice comes twice.
+
+    It ends with the first one that lies too deep: pointers of thousands of levels would take all memory.
+    """
     above: list[tuple[str, bool]] = []
     name: Place | None = None
     count = [0]
@@ -125,6 +128,8 @@ def places_in(text: str) -> Iterator[Place]:
                     continue
                 place = name or Place(step(above[-1][0], count[-1]) if above else "", token.start())
                 yield place
+                if len(above) > DEEPEST:
+                    return
                 name = None
                 if word in "{[":
                     above.append((place.pointer, word == "{"))

@@ -9,7 +9,8 @@ from leanops.domain.compatibility import Difference, Kind
 from leanops.domain.evolution import is_promotion
 from leanops.domain.schema import Schema, changed_types, iceberg_type
 
-Source = Literal["standardized", "raw", "nothing"]
+Source = Literal["standardized", "raw", "nothing", "retired"]
+"""Where rows were read: nowhere without events, nor where RAW, which is needed, no longer holds them."""
 Needs = Literal["nothing", "recurate", "rebuild"]
 
 
@@ -58,7 +59,9 @@ class SchemaPlan:
     """Keys in Curated, at the version Standardized has, whose row would fail."""
     resolved: int = 0
     changed: int = 0
-    """Rows of Curated that would hold another value, or one in a new column."""
+    """Rows of Curated that would hold another value, or one in a new column, or be made from another message."""
+    cde_missing: int = 0
+    """Rows that lack any critical value, as a batch counts them."""
     failures: tuple[FailureGroup, ...] = ()
     parse_errors: int | None = None
     missing_keys: int | None = None
@@ -71,9 +74,10 @@ class SchemaPlan:
 
     @property
     def is_safe(self) -> bool:
-        """Whether it can be deployed as it is: no row would leave Curated, and nothing breaks."""
+        """Whether it can be deployed as it is: no row would leave Curated or be lost, and nothing breaks."""
         is_breaking = self.needs == "rebuild" and self.difference.kind != Kind.FIRST
-        return self.leaving == 0 and not is_breaking and self.difference.kind != Kind.BREAKING
+        is_lost = self.source == "retired" and self.needs == "rebuild"
+        return self.leaving == 0 and not is_lost and not is_breaking and self.difference.kind != Kind.BREAKING
 
     def as_json(self) -> dict[str, Any]:
         """The form of `schema plan --json`."""
@@ -93,8 +97,12 @@ class Tables:
 def ddl_of(new: Schema, difference: Difference, tables: Tables) -> tuple[str, ...]:
     """What would be done to the tables, one line each."""
     if _is_rebuilt(new, difference, tables):
-        made = (tables.standardized, tables.curated) if difference.needs_raw else (tables.curated,)
-        return tuple(f"replace {name} (rebuild)" for name in made)
+        made = {tables.curated: tables.columns}
+        if difference.needs_raw:
+            made = {tables.standardized: tables.paths, **made}
+        return tuple(
+            f"CREATE TABLE {name}" if there is None else f"replace {name} (rebuild)" for name, there in made.items()
+        )
     added = register(tables.paths or {}, [path for path in new.named_paths if path not in (tables.paths or {})])
     lines = [f"ALTER TABLE {tables.standardized} ADD COLUMN {name} STRING" for name in added.values()]
     if tables.paths is None:

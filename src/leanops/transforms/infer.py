@@ -62,6 +62,8 @@ def _candidates() -> dict[str, Column]:
     }
     held = {name: _holds(kind) for name, kind in types.items()}
     dates = {name: _holds(ColumnType(TypeName.DATE), form) for form, name in DATE_CANDIDATES.items()}
+    epochs = (DateFormat.EPOCH_SECONDS, DateFormat.EPOCH_MILLIS)
+    dates |= {form.value: _holds(ColumnType(TypeName.TIMESTAMP), form) for form in epochs}
     shapes = {f"is_{name}": F.col("text").rlike(grammar) for name, grammar in _SHAPES.items()}
     shapes["is_card"] = shapes["is_card"] & F.expr(_passes_luhn("text"))
     return {**held, **dates, **shapes, "period": F.col("text").rlike(PERIOD)}

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from leanops.domain.failures import Rule
 from leanops.domain.schema import PayloadColumn, TypeName
 from leanops.transforms.curate import Source, judged
 from leanops.transforms.mask import masked
@@ -24,6 +25,8 @@ class Both:
     active: Sequence[Source] = ()
     keeps_key: bool = True
     """Whether a row that has no key under the new schema has none today."""
+    by_key: bool = False
+    """Whether a key may be made from another message than today."""
 
     @property
     def today(self) -> list[Source]:
@@ -55,37 +58,49 @@ def outcomes(rows: DataFrame, both: Both, live: Mapping[str, bool] | None) -> Da
     news = F.filter("failures", lambda failure: ~failure["column"].startswith(_TODAY))
     return said.select(
         "message_id",
-        _identity(both.keeps_key).alias("id"),
+        _identity(both).alias("id"),
         F.when(F.size(news) > 0, news).alias("failures"),
         F.coalesce(
             F.exists("failures", lambda failure: ~F.array_contains(is_today, failure["column"])), F.lit(False)
         ).alias("fails_today"),
-        _fingerprint([_new_value(column, both, live) for column in _compared(both, live)]).alias("values"),
+        _fingerprint([*_system(), *(_new_value(column, both, live) for column in _compared(both, live))]).alias(
+            "values"
+        ),
     )
 
 
 def live_rows(curated: DataFrame, both: Both, live: Mapping[str, bool]) -> DataFrame:
-    """Rows of Curated as `id` and `live`, the fingerprint to compare with `values`."""
+    """Rows of Curated as `id`, `live_message` and `live`, the fingerprint to compare with `values`."""
     known = curated.select(
-        _identity(both.keeps_key).alias("id"),
-        _fingerprint([_live_value(column, both, live) for column in _compared(both, live)]).alias("live"),
+        _identity(both).alias("id"),
+        F.xxhash64("message_id").alias("live_message"),
+        _fingerprint([*_system(), *(_live_value(column, both, live) for column in _compared(both, live))]).alias(
+            "live"
+        ),
     )
     return known if both.keeps_key else known.dropDuplicates(["id"])
 
 
 def totals(outcomes: DataFrame, live: DataFrame | None) -> DataFrame:
     """One row of counts."""
+    nothing = F.lit(None).cast("bigint")
     rows = (
-        outcomes.withColumn("live", F.lit(None).cast("bigint")) if live is None else outcomes.join(live, "id", "left")
+        outcomes.withColumns({"live": nothing, "live_message": nothing})
+        if live is None
+        else outcomes.join(live, "id", "left")
     )
     fails, is_live = F.col("failures").isNotNull(), F.col("live").isNotNull()
+    is_same = is_live & (F.col("live_message") == F.xxhash64("message_id"))
     return rows.agg(
         F.count(F.lit(1)).alias("judged"),
         F.count_if(fails).alias("failing"),
         F.count_if("fails_today").alias("failing_today"),
-        F.count_if(fails & is_live).alias("leaving"),
+        F.count_if(F.exists("failures", lambda failure: failure["rule"] == Rule.CDE_MISSING.value)).alias(
+            "cde_missing"
+        ),
+        F.count_if(fails & is_same).alias("leaving"),
         F.count_if(~fails & F.col("fails_today")).alias("resolved"),
-        F.count_if(~fails & is_live & (F.col("live") != F.col("values"))).alias("changed"),
+        F.count_if(~fails & is_live & (~is_same | (F.col("live") != F.col("values")))).alias("changed"),
     )
 
 
@@ -109,8 +124,15 @@ def sampled(rows: DataFrame, key: str, share: float) -> DataFrame:
     return rows.where(F.pmod(F.xxhash64(key), F.lit(parts)) < int(share * parts)) if share < 1 else rows
 
 
-def _identity(has_key: bool) -> Column:
-    return F.xxhash64(KEY, "message_id") if has_key else F.xxhash64("message_id")
+def _identity(both: Both) -> Column:
+    if both.by_key:
+        return F.xxhash64(KEY)
+    return F.xxhash64(KEY, "message_id") if both.keeps_key else F.xxhash64("message_id")
+
+
+def _system() -> list[Column]:
+    """What the keys of a schema decide beside the key itself."""
+    return [F.col("last_updated_ts"), F.col("period_reference")]
 
 
 def _fingerprint(values: Sequence[Column]) -> Column:

@@ -73,7 +73,7 @@ def _inferred(topic: str, table_name: str, events: RawEvents, *, is_sample: bool
     if not seen:
         raise UsageError(f"no event of topic {topic!r} holds a value; see: leanops errors list --topic {topic}")
     proposal = propose(seen, good, good - events.counts["missing_keys"])
-    text = _text(table_name, proposal)
+    text = proposed_text(table_name, proposal)
     schema_from_json(text, "the proposal")
     return Inferred(
         topic=topic,
@@ -104,7 +104,8 @@ def _seen(row: Any, kinds: set[Kind]) -> Seen:
     )
 
 
-def _text(table_name: str, proposal: Proposal) -> str:
+def proposed_text(table_name: str, proposal: Proposal) -> str:
+    """The schema file of a proposal."""
     keys = {"keys": dict(proposal.keys)} if proposal.keys else {}
     said = {
         "table_name": table_name,

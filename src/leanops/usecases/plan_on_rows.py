@@ -39,16 +39,19 @@ def _decides(platform: Platform, schema: Schema, found: Difference) -> bool:
 
 
 def missing_values(schema: Schema, plan: SchemaPlan) -> Iterator[Problem]:
-    """Critical columns that more rows lack than the schema's own policy lets pass."""
+    """The critical columns that rows lack, where those are more than the schema's own policy lets pass in a batch."""
     most = schema.policies.cde_error_rate_fail
+    if most is None or not plan.judged or plan.cde_missing / plan.judged <= most:
+        return
     names = [column.name for column in schema.payload_columns]
     for group in plan.failures:
-        if most is None or group.rule != Rule.CDE_MISSING or group.rows <= most * plan.judged:
+        if group.rule != Rule.CDE_MISSING:
             continue
         at = names.index(group.column) if group.column in names else None
         yield Problem(
             Code.CDE_MISSING,
             "/keys/idempotency_key" if at is None else f"/payload_columns/{at}/cde",
-            f"{group.rows:,} of {plan.judged:,} rows lack {group.column}, and cde_error_rate_fail is {most}",
+            f"{plan.cde_missing:,} of {plan.judged:,} rows lack a critical value, {group.rows:,} of them "
+            f"{group.column}, and cde_error_rate_fail is {most}",
             "raise cde_error_rate_fail, give the column a default, or do not make it critical",
         )

@@ -22,6 +22,7 @@ from leanops.domain.schema_plan import (
     is_comparable,
     needed,
 )
+from leanops.domain.schema_plan import Source as SourceName
 from leanops.domain.snapshots import valid_watermark
 from leanops.domain.tables import STANDARDIZED_SYSTEM_COLUMNS
 from leanops.ports.tables import Lake
@@ -97,7 +98,8 @@ class _Work:
         started = time.monotonic()
         rows = self.rows(sample)
         if rows is None:
-            return self._completed(SchemaPlan(self.topic, self.difference, "nothing", 0, 0, is_sample=False), 0.0)
+            where: SourceName = "retired" if self._current() else "nothing"
+            return self._completed(SchemaPlan(self.topic, self.difference, where, 0, 0, is_sample=False), 0.0)
         self.tell(f"judging {rows.count:,} rows")
         both = self._both(rows)
         live = self._live() if self.active else None
@@ -116,7 +118,10 @@ class _Work:
             is_sample=rows.is_sample,
             **counts.asDict(),
             failures=tuple(
-                sorted((self._group(one) for one in found), key=lambda group: (-group.rows, group.column, group.rule))
+                sorted(
+                    (_group(one, self._hidden(rows)) for one in found),
+                    key=lambda group: (-group.rows, group.column, group.rule),
+                )
             ),
             parse_errors=figures["parse_errors"] + rows.refused if figures else None,
             missing_keys=figures.get("missing_keys"),
@@ -124,27 +129,30 @@ class _Work:
         )
         return self._completed(plan, time.monotonic() - started)
 
-    def _group(self, found: Any) -> FailureGroup:
-        """Failures with examples; what is PII today stays hidden, though the new schema may not say so."""
-        sealed = {column.path for column in self.active.payload_columns if column.pii} if self.active else set()
-        hidden = {column.name for column in self.new.payload_columns if column.path in sealed}
-        rows = (found["first"], found["other"], found["last"])
-        values = {
-            row["message_id"]: HIDDEN if found["column"] in hidden and row["value"] else row["value"] for row in rows
-        }
-        examples = tuple(Example(message_id, value) for message_id, value in values.items())
-        return FailureGroup(found["rule"], found["column"], found["message"], found["rows"], examples)
+    def _hidden(self, rows: _Rows) -> set[str]:
+        """Columns that hold what is PII today, whichever way they name it, though the new schema may not say so."""
+        if self.active is None:
+            return set()
+        sealed = {_place(one) for one in sources_of(self.active, rows.paths, rows.columns) if one.column.pii}
+        if self.active.keys.pii:
+            key = self.active.keys.idempotency_key
+            sealed.add(rows.paths.get(key, key))
+        return {one.column.name for one in sources_of(self.new, rows.paths, rows.columns) if _place(one) in sealed}
 
     def rows(self, sample: int | None) -> _Rows | None:
         """Standardized at its head, or RAW as the schema would read it; None where there is nothing to read."""
-        mark = valid_watermark(self.standardized) if self.standardized else None
-        count = mark.totals.rows if mark else 0
+        count = self._current()
         if self.standardized is None or self.standardized.head is None or not count or self.difference.needs_raw:
             return self._from_raw(sample)
         share = min(1.0, sample / count) if sample else 1.0
         frame = judge_plan.sampled(self.lake.at(self.standardized.name, self.standardized.head), "record_key", share)
         columns = self.standardized.columns
         return _Rows(frame, self.standardized.paths, columns, int(count * share), is_sample=share < 1)
+
+    def _current(self) -> int:
+        """How many rows Standardized has."""
+        mark = valid_watermark(self.standardized) if self.standardized else None
+        return mark.totals.rows if mark else 0
 
     def _from_raw(self, sample: int | None) -> _Rows | None:
         count = raw_rows(self.raw) if self.raw else 0
@@ -169,7 +177,8 @@ class _Work:
             )
         active = sources_of(self.active, rows.paths, rows.columns) if self.active else []
         keeps_key = not any(change.pointer in _KEY_CHANGES for change in self.difference.changes)
-        return judge_plan.Both(new, [source for source in active if _is_somewhere(source)], keeps_key)
+        readable = [source for source in active if _is_somewhere(source)]
+        return judge_plan.Both(new, readable, keeps_key, by_key=keeps_key and rows.events is not None)
 
     def _live(self) -> dict[str, bool] | None:
         """Payload columns of Curated, and whether their values can be compared; None where it holds nothing."""
@@ -194,13 +203,16 @@ class _Work:
         rows = self._rows_to_make(planned)
         own = Rate(plan.rows / seconds, "this plan") if plan.rows and seconds else None
         rates = {layer: rate for layer in rows if (rate := self._rate(layer) or own)}
-        estimate = sum(count / rates[layer].rows_s for layer, count in rows.items()) if rows and rates else None
+        estimate = (
+            sum(count / rates[layer].rows_s for layer, count in rows.items())
+            if rows and rates.keys() == rows.keys()
+            else None
+        )
         return replace(planned, estimate_s=estimate, rates=rates)
 
     def _rows_to_make(self, plan: SchemaPlan) -> dict[str, int]:
         """Rows each layer would read again."""
-        mark = valid_watermark(self.standardized) if self.standardized else None
-        current = mark.totals.rows if mark else plan.judged
+        current = self._current() or plan.judged
         whole = raw_rows(self.raw) if self.raw else 0
         match plan.needs:
             case "rebuild" if plan.difference.needs_raw:
@@ -232,10 +244,22 @@ class _Work:
         )
 
 
+def _group(found: Any, hidden: set[str]) -> FailureGroup:
+    rows = (found["first"], found["other"], found["last"])
+    values = {row["message_id"]: HIDDEN if found["column"] in hidden and row["value"] else row["value"] for row in rows}
+    examples = tuple(Example(message_id, value) for message_id, value in values.items())
+    return FailureGroup(found["rule"], found["column"], found["message"], found["rows"], examples)
+
+
+def _place(source: Source) -> str | None:
+    """Where a column is read: the Standardized column, or the path that has none."""
+    return source.standardized_name or source.column.path
+
+
 _KEY_CHANGES = ("/keys/idempotency_key", "/keys/pii")
 
 
 def _is_somewhere(source: Source) -> bool:
-    """Whether a column can be read at all: by its path, its name, or its default."""
+    """Whether a column can be read at all: by its path, or by its name; a default alone makes no column."""
     column, name = source.column, source.standardized_name
     return bool(column.path) or (name is not None and name not in STANDARDIZED_SYSTEM_COLUMNS)

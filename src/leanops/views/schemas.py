@@ -2,7 +2,7 @@
 
 import json
 
-from leanops.domain.compatibility import Difference
+from leanops.domain.compatibility import Difference, Kind
 from leanops.domain.schema import PayloadColumn
 from leanops.domain.schema_plan import FailureGroup, SchemaPlan
 
@@ -43,6 +43,8 @@ def plan_lines(plan: SchemaPlan) -> list[str]:
 def _row_lines(plan: SchemaPlan) -> list[str]:
     if plan.source == "nothing":
         return ["no events yet: there are no rows to try it on"]
+    if plan.source == "retired":
+        return ["RAW no longer holds the events: there are no rows to try it on"]
     where = "Standardized" if plan.source == "standardized" else "RAW"
     lines = [f"{'a sample of ' if plan.is_sample else 'all '}{plan.rows:,} rows of {where}"]
     if plan.source == "raw":
@@ -73,14 +75,16 @@ def _group_line(group: FailureGroup) -> str:
 def _verdict(plan: SchemaPlan) -> str:
     """What it takes to deploy it, and how long that would be."""
     took = f", about {_duration(plan.estimate_s)}{_rates(plan)}" if plan.estimate_s is not None else ""
+    if plan.needs == "rebuild" and plan.source == "retired":
+        return "do not deploy it: what Standardized holds could not be made again"
+    if plan.needs == "rebuild" and plan.difference.kind == Kind.FIRST and plan.difference.needs_raw:
+        return f"it can be deployed as it is; Standardized has other keys, and is made anew from RAW{took}"
     if plan.needs == "rebuild":
         return f"it breaks what is there: deploy it with --rebuild{took}"
-    if plan.leaving and plan.needs == "recurate":
-        return f"old rows change and some would leave: --no-recurate keeps them, else they are re-curated{took}"
+    if plan.leaving:
+        return f"old rows stay as they are; --recurate applies it to them{took}, and those that fail leave Curated"
     if plan.needs == "recurate":
         return f"it can be deployed as it is; old rows are re-curated{took}"
-    if plan.leaving:
-        return "it holds for what comes; --recurate applies it to old rows too, and those that fail leave Curated"
     if plan.changed or plan.resolved:
         return "it can be deployed as it is; --recurate brings old rows in line with it too"
     return "it can be deployed as it is"
