@@ -10,11 +10,14 @@ from leanops.adapters.files.folder import Folder
 from leanops.domain.compatibility import difference
 from leanops.ports.schemas import Pending
 from leanops.usecases.audit import Actor
+from leanops.usecases.finish import finish_operations
 from leanops.usecases.judge_schema import Outcome, Verdict
+from leanops.usecases.operations import standing
 from leanops.usecases.pending import take_pending
 from leanops.usecases.plan_on_rows import plan_on_rows
 from tests.builders import column, no_lake, schema, schema_text
 from tests.oracle.rows import RawRow
+from tests.unit.test_pending import Killed, killed_at
 from tests.world import World
 
 WHEN = datetime(2026, 1, 1, tzinfo=UTC)
@@ -58,7 +61,9 @@ def test_a_restrictive_file_is_refused_where_too_many_rows_lack_a_value(orders: 
     columns = (column("a"), column("b", cde=True))
     verdict = take(orders, text(*columns, cde_error_rate_fail=0.1))
     assert [(one.code.value, one.pointer) for one in verdict.problems] == [("cde_missing", "/payload_columns/1/cde")]
-    assert verdict.problems[0].message == "2 of 10 rows lack b, and cde_error_rate_fail is 0.1"
+    assert (
+        verdict.problems[0].message == "2 of 10 rows lack a critical value, 2 of them b, and cde_error_rate_fail is 0.1"
+    )
     assert orders.platform().schemas.versions("orders") == [1]
     assert take(orders, text(*columns, cde_error_rate_fail=0.2)).outcome == Outcome.ACTIVE
     assert {row["_schema_version"] for row in orders.curated("orders")} == {1}
@@ -75,6 +80,38 @@ def test_a_breaking_file_that_asks_for_a_rebuild_makes_the_table_anew(orders: Wo
     verdict = take(orders, text(column("a", type="INT"), on_breaking="rebuild"))
     assert (verdict.outcome, verdict.version) == (Outcome.ACTIVE, 2)
     assert values(orders, "a") == list(range(10))
+
+
+LOSING = text(column("a", type="DATE"), on_breaking="rebuild")
+"""No row of the fixture passes it."""
+
+
+def assert_goes_on(world: World, verdict: Verdict) -> None:
+    """The file was refused because keys would go missing, and the topic takes events as before."""
+    assert [(one.code.value, one.pointer) for one in verdict.problems] == [("blocked", "")]
+    assert "10 keys of " in verdict.problems[0].message
+    platform = world.platform()
+    assert (standing(platform, "orders"), platform.schemas.pending()) == (None, [])
+    world.publish("orders", [RawRow("m10", WHEN, "orders", json.dumps({"id": "k10", "a": "10"}), 10)])
+    world.settle()
+    assert [row["_schema_version"] for row in world.curated("orders")] == [1] * 11
+
+
+def test_a_rebuild_that_would_lose_keys_is_refused_where_nobody_can_agree(orders: World) -> None:
+    assert_goes_on(orders, take(orders, LOSING))
+
+
+def test_a_rebuild_that_would_lose_keys_is_refused_after_a_crash_too(orders: World) -> None:
+    Folder(orders.folder / "schemas").put("orders/pending/new.json", LOSING.encode())
+    pending, who = Pending("orders", "new.json"), Actor("serve", "files")
+    with pytest.raises(Killed):
+        take_pending(orders.platform(killed_at("after operation")), pending, actor=who)
+    orders.wait_for_leases()
+    finish_operations(orders.platform())
+    begun = standing(orders.platform(), "orders")
+    assert begun is not None
+    assert begun.blocked is not None
+    assert_goes_on(orders, take_pending(orders.platform(), pending, actor=who))
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,8 @@
 
 import json
 import re
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
@@ -17,14 +18,20 @@ from leanops.adapters.files.schemas import SchemaFiles
 from leanops.domain.errors import InvalidSchemaError
 from leanops.domain.problems import Code, Problem
 from leanops.ports.schemas import Pending
+from leanops.runtimes.embedded import Embedded
+from leanops.runtimes.ingestion import parts_of
 from leanops.runtimes.schemas import SchemaPart
 from leanops.usecases.audit import Actor
+from leanops.usecases.batches import record_failure
+from leanops.usecases.carry_out import OPERATION
 from leanops.usecases.deploy_schema import deploy_schema
 from leanops.usecases.judge_schema import Outcome, Verdict
 from leanops.usecases.leases import held
+from leanops.usecases.operations import standing
 from leanops.usecases.pending import take_pending
 from leanops.usecases.platform import Platform, Secret
 from leanops.usecases.topics import Topic, add_topic, find_topic, pause_topic
+from leanops.usecases.workers import CYCLES, SCHEMAS
 from tests.builders import NOW, column, platform_in, schema, schema_text
 
 WHO = Actor("someone", "files")
@@ -156,7 +163,7 @@ def test_a_table_of_another_topic_or_another_name_is_refused(platform: Platform,
 
 def test_an_hmac_without_a_key_is_refused_at_its_place(platform: Platform, folder: Folder) -> None:
     assert codes(take(platform, folder, HMAC)) == [("no_pii_key", "/payload_columns/1/pii")]
-    key = schema_text(column(), keys={"idempotency_key": "$.c", "pii": "hmac"})
+    key = schema_text(column(), keys={"idempotency_key": "$.id", "pii": "hmac"})
     assert codes(take(platform, folder, key)) == [("no_pii_key", "/keys/pii")]
     assert take(replace(platform, secret=Secret(b"key", "k1")), folder, HMAC).outcome == Outcome.ACTIVE
 
@@ -433,3 +440,52 @@ def test_a_verdict_is_one_line_whatever_it_is_about() -> None:
     for outcome in Outcome:
         verdict = Verdict(Pending("a\nb", "c\nd.json"), outcome, 1, (Problem(Code.BLOCKED, "/e\nf", "g", "h"),), "i")
         assert verdict.sentence().isprintable(), outcome
+
+
+def killed_at(wanted: str) -> Callable[[str], None]:
+    def step(name: str) -> None:
+        if name == wanted:
+            raise Killed
+
+    return step
+
+
+def abandon(platform: Platform) -> None:
+    """A deployment whose process is killed when it has been written down."""
+    with pytest.raises(Killed):
+        deploy_schema(
+            replace(platform, step=killed_at("after operation")), "orders", schema_text(), "a.json", "someone"
+        )
+    assert standing(platform, "orders") is not None
+
+
+def test_serve_finishes_what_a_crash_left_without_a_file(platform: Platform) -> None:
+    told: list[str] = []
+    part = SchemaPart(platform, lambda _part, text: told.append(text))
+    abandon(platform)
+    assert (part.turn(), told) == (0, [])
+    platform.clock.advance(platform.rules.lease_s + 1)
+    assert (part.turn(), told) == (1, ["orders: its deploy is finished"])
+    assert (platform.schemas.active("orders"), standing(platform, "orders")) == (schema(), None)
+
+
+def test_a_cycle_of_serve_leaves_operations_to_the_schemas_part(tmp_path: Path) -> None:
+    runtime = Embedded(tmp_path)
+    parts = {part.name: part for part in parts_of(runtime, threading.Event(), lambda _part, _text: None)}
+    platform = replace(runtime.platform, clock=lambda: NOW)
+    add_topic(platform, "orders")
+    abandon(platform)
+    parts[CYCLES].turn()
+    assert standing(platform, "orders") is not None
+    parts[SCHEMAS].turn()
+    assert standing(platform, "orders") is None
+    runtime.close()
+
+
+def test_a_file_waits_while_an_operation_that_failed_is_not_due_again(platform: Platform, folder: Folder) -> None:
+    abandon(platform)
+    platform.clock.advance(platform.rules.lease_s + 1)
+    record_failure(platform, "orders", OPERATION, "no space left")
+    verdict = take(platform, folder, schema_text(column("d")))
+    assert (verdict.outcome, standing(platform, "orders") is None) == (Outcome.WAITING, False)
+    assert "deploy begun at" in (verdict.reason or "")

@@ -116,7 +116,8 @@ class _Schedule:
 
         platform = self._runtime.platform
         platform.state.purge(IDEMPOTENCY_KEYS, "expires_at", platform.now_ms())
-        results = run_cycle(platform)
+        # Operations are finished by the part of schemas: one of hours delays no cycle.
+        results = run_cycle(platform, finish=False)
         for result in results:
             if result.layers or result.failure:
                 self._tell(CYCLES, result.sentence())

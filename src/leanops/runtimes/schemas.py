@@ -1,4 +1,4 @@
-"""The background part that takes the schema files which wait."""
+"""The background part that takes the schema files which wait, and finishes what stands on a topic."""
 
 import json
 import time
@@ -30,12 +30,15 @@ class SchemaPart:
         self._problems: dict[Pending, str] = {}
 
     def turn(self) -> int:
-        """Take every file that has stopped changing; how many there were."""
+        """Finish operations that a crash left, then take every file that has stopped changing; how many there were."""
+        from leanops.usecases.finish import finish_operations
+
+        finished = finish_operations(self._platform, lambda line: self._tell(SCHEMAS, line))
         waiting = self._platform.schemas.pending()
         for kept in (self._seen, self._told, self._problems):
             for gone in kept.keys() - set(waiting):
                 del kept[gone]
-        return sum(self._guarded(pending) for pending in waiting)
+        return finished + sum(self._guarded(pending) for pending in waiting)
 
     def problem(self) -> str | None:
         """Why a file cannot be taken, until it can."""

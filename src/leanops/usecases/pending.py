@@ -4,12 +4,14 @@ import json
 from collections.abc import Iterator
 
 from leanops.domain.errors import InvalidSchemaError, LeaseHeldError, OperationBlockedError
+from leanops.domain.operations import Accept, Operation, Work
 from leanops.domain.problems import Code, Problem
 from leanops.domain.schema import Schema
 from leanops.ports.schemas import Pending
 from leanops.usecases.audit import Actor, record_action
-from leanops.usecases.carry_out import cancel, resume
-from leanops.usecases.deploy_schema import Deployed, deploy_schema
+from leanops.usecases.carry_out import cancel
+from leanops.usecases.deploy_schema import Consent, Deployed, deploy_schema
+from leanops.usecases.finish import finish, is_due
 from leanops.usecases.judge_schema import Candidate, Intake, Outcome, Verdict, judge, refuse
 from leanops.usecases.operations import standing
 from leanops.usecases.plan_on_rows import missing_values, plan_on_rows
@@ -20,18 +22,21 @@ DEPLOYED = "schema deploy"
 
 def take_pending(platform: Platform, pending: Pending, *, actor: Actor) -> Verdict:
     """Deploy or refuse a file that waits; taking it twice, or after a crash anywhere, comes to the same end."""
+    try:
+        waits = _held_up(platform, pending.topic)
+        return Verdict(pending, Outcome.WAITING, reason=waits) if waits else _taken(platform, pending, actor)
+    except LeaseHeldError as held:
+        return Verdict(pending, Outcome.WAITING, reason=str(held))
+
+
+def _taken(platform: Platform, pending: Pending, actor: Actor) -> Verdict:
     intake = Intake(platform.schemas, platform.state, platform.clock)
-    waits = _held_up(platform, pending.topic)
-    if waits:
-        return Verdict(pending, Outcome.WAITING, reason=waits)
     verdict = judge(intake, pending)
     candidate = verdict.candidate
     if candidate is None:
         return verdict
     try:
         deployed = _deployed(platform, pending, candidate, actor)
-    except LeaseHeldError as held:
-        return Verdict(pending, Outcome.WAITING, reason=str(held))
     except InvalidSchemaError as invalid:
         return refuse(intake, pending, candidate.data, invalid.problems)
     except OperationBlockedError as blocked:
@@ -50,15 +55,19 @@ def take_pending(platform: Platform, pending: Pending, *, actor: Actor) -> Verdi
 def _held_up(platform: Platform, topic: str) -> str | None:
     """Finish what a crash left: it may be this very file. Says why the topic cannot be had, if it cannot."""
     begun = standing(platform, topic)
-    if begun is None:
-        return None
-    if begun.blocked:
-        return begun.sentence()
-    try:
-        resume(platform, topic)
-    except (LeaseHeldError, OperationBlockedError) as held:
-        return str(held)
-    return None
+    if begun and is_due(platform, begun):
+        finish(platform, begun)
+        begun = standing(platform, topic)
+    if begun and begun.blocked and _is_from_a_file(begun.operation):
+        # Blocked only after a crash: it is undone, and the file, still there, is refused in its turn.
+        cancel(platform, topic)
+        begun = None
+    return begun.sentence() if begun else None
+
+
+def _is_from_a_file(operation: Operation) -> bool:
+    """Whether nobody was there to agree to anything: a person's deployment agrees to what its plan has shown."""
+    return operation.work == Work.DEPLOY and operation.accept == Accept.NONE
 
 
 def _deployed(platform: Platform, pending: Pending, candidate: Candidate, actor: Actor) -> Deployed:
@@ -70,7 +79,8 @@ def _deployed(platform: Platform, pending: Pending, candidate: Candidate, actor:
     problems = list(missing_values(candidate.schema, plan)) if plan else []
     if problems:
         raise InvalidSchemaError(pending.name, problems)
-    return deploy_schema(platform, pending.topic, candidate.text, pending.name, actor.name, plan=plan)
+    consent = Consent(missing=Accept.NONE)
+    return deploy_schema(platform, pending.topic, candidate.text, pending.name, actor.name, consent, plan)
 
 
 def _missing_key(platform: Platform, schema: Schema) -> Iterator[Problem]:
