@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-WALK, RUNNING = "A walk in five minutes", "Leave it running"
+WALK, CHANGE, RUNNING = "A walk in five minutes", "Change the schema", "Leave it running"
 PATIENCE_S = 240
 # What differs from run to run: times, ids made at random, and the widths that follow from them.
 CHANGING = (
@@ -24,6 +24,7 @@ CHANGING = (
     (re.compile(r"\b[0-9a-f]{12}-\d+\b"), "MESSAGE"),
     (re.compile(r"\b\d{16}-[0-9a-f]{8}\b"), "BATCH"),
     (re.compile(r"\b[0-9a-f]{12}\b"), "ERROR"),
+    (re.compile(r"about [\d,]+ s \(curated at [\d,]+ rows/s"), "ABOUT"),
     (re.compile(r"─+"), "─"),
     (re.compile(r"\s+"), " "),
 )
@@ -75,8 +76,8 @@ def run(command: str, folder: Path) -> str:
 
 
 def test_the_walk_and_then_serve_print_what_the_readme_says(folder: Path) -> None:
-    steps = list(commands(WALK))
-    assert len(steps) >= 9
+    steps = [*commands(WALK), *commands(CHANGE)]
+    assert len(steps) >= 12
     for command, output in steps:
         assert run(command, folder) == settled(output, folder), command
     serve_and_publish(folder)

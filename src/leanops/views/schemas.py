@@ -24,6 +24,8 @@ def difference_lines(difference: Difference) -> list[str]:
     """Every change, one line each."""
     if not difference.changes:
         return ["nothing changes"]
+    if difference.kind == Kind.FIRST:
+        return [change.what for change in difference.changes]
     width = max(len(change.kind.value) for change in difference.changes)
     return [f"{change.kind.value:<{width}}  {change.what}" for change in difference.changes]
 
