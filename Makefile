@@ -85,7 +85,7 @@ ifeq ($(JDK17),)
 	@$(if $(filter true,$(CI)),false,true)
 else
 	@$(MAKE) --no-print-directory $(VENV41)/.installed
-	$(call timed,tests/spark on PySpark 4.1,JAVA_HOME=$(JDK17) $(VENV41)/bin/python -m pytest tests/spark)
+	$(call timed,tests/spark on PySpark 4.1,JAVA_HOME=$(JDK17) $(VENV41)/bin/python -m pytest -m "not slow" tests/spark)
 endif
 
 bench: setup ## Run the benchmark and print its table

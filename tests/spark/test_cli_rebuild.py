@@ -60,6 +60,7 @@ def rows(leanops: Leanops) -> dict[str, tuple[object, int]]:
     return {row["idempotency_key"]: (row["a"], row["_schema_version"]) for row in found}
 
 
+@pytest.mark.slow
 def test_a_topic_is_rebuilt_rolled_back_and_caught_up_by_commands(leanops: Leanops, tmp_path: Path) -> None:
     schema = tmp_path / "schema.json"
     schema.write_text(schema_text(column("a", rules={"max_length": 1}), keys=KEYS))
