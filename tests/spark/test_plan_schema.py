@@ -204,6 +204,35 @@ def test_other_keys_are_planned_on_raw_and_need_a_rebuild(world: World) -> None:
     assert plan.rates.keys() == {"standardized", "curated"}
 
 
+def _twice(world: World) -> None:
+    """A key with two versions of which the later message is the older one by `at`, and a key with one."""
+    body = {"_metadata": {"idempotencyKeyResource": "k"}}
+    moments = [datetime(2026, 1, 1, hour, tzinfo=UTC) for hour in (1, 2)]
+    sent = [
+        RawRow(f"v{at}", moment, "orders", json.dumps({**body, "a": "x", "at": f"2026-01-0{3 - at}T00:00:00Z"}), at)
+        for at, moment in enumerate(moments)
+    ]
+    world.publish("orders", [*sent, _sent(9, {"a": "x", "at": "2026-01-02T00:00:00Z"})])
+    world.cycle()
+
+
+def test_keys_that_another_version_wins_and_rows_with_another_time_or_period_are_changed(world: World) -> None:
+    world.add("orders", json.dumps(_schema({"name": "a"})))
+    _twice(world)
+    plan = _plan(world, _schema({"name": "a"}, keys={"version": "$.at"}))
+    assert (plan.source, plan.judged, plan.changed, plan.leaving) == ("raw", 2, 2, 0)
+    same = _plan(world, _schema({"name": "a"}, policies={"unknown_fields": "quarantine"}))
+    assert (same.source, same.changed) == ("raw", 0)
+
+
+def test_a_row_that_lacks_two_critical_values_is_one_that_lacks_any(world: World) -> None:
+    world.add("orders")
+    world.publish("orders", [_sent(1, {}), _sent(2, {"a": "x"}), _sent(3, {"a": "x", "b": "y"})])
+    plan = _plan(world, _schema({"name": "a", "cde": True}, {"name": "b", "cde": True}))
+    assert (plan.cde_missing, plan.judged) == (2, 3)
+    assert [(group.column, group.rows) for group in plan.failures] == [("b", 2), ("a", 1)]
+
+
 def test_an_additive_plan_asks_for_a_recurate_only_where_old_rows_change(world: World) -> None:
     world.add("orders", json.dumps(_schema({"name": "a"})))
     world.publish("orders", [_sent(number, {"a": "x", "b": "y"}) for number in range(3)])
@@ -243,6 +272,27 @@ def test_what_is_personal_today_stays_hidden_in_the_plan_of_a_schema_that_opens_
     assert [group.examples[0].value for group in plan.failures] == ["***"]
 
 
+def test_a_pattern_that_repeats_a_group_is_not_tried_on_a_text_that_is_too_long(world: World) -> None:
+    world.add("orders")
+    world.publish("orders", [_sent(at, {"a": text}) for at, text in enumerate(["x" * 500, "x" * 20_000, "no!"])])
+    plan = _plan(world, _schema({"name": "a", "rules": {"pattern": "([A-Za-z0-9]|_)*", "max_length": 500}}))
+    assert [(group.rule, group.rows) for group in plan.failures] == [("rule_length", 1), ("rule_pattern", 1)]
+
+
+def test_what_is_personal_today_stays_hidden_whichever_way_its_column_is_named(world: World) -> None:
+    world.with_rules(explore=True)
+    world.add("orders")
+    world.publish("orders", [_sent(1, {"customer": {"email": "someone@example.com"}, "open": "shown"})])
+    world.cycle()
+    rules = {"rules": {"max_length": 2}}
+    by_name = {"name": "customer_email", "path": None, "pii": "hmac"}
+    said = json.dumps(_schema(by_name, {"name": "other", "path": "$.nowhere"}))
+    deploy_schema(world.platform(), "orders", said, "schema.json", "tester")
+    by_path = {"name": "mail", "path": "$.customer.email", **rules}
+    plan = _plan(world, _schema(by_path, {"name": "open", "path": None, **rules}))
+    assert {group.column: group.examples[0].value for group in plan.failures} == {"mail": "***", "open": "shown"}
+
+
 def test_a_path_without_a_column_is_read_from_what_was_rescued(world: World) -> None:
     policies = {"unknown_fields": "rescue"}
     world.add("orders", json.dumps(_schema({"name": "a"}, policies=policies)))
@@ -273,6 +323,17 @@ def test_a_sample_is_the_same_every_time_and_says_so(world: World) -> None:
     assert 20 < first.rows < 90
     assert first.failing == first.rows
     assert not _plan(world, said, sample=200).is_sample
+
+
+def test_other_keys_cannot_be_planned_where_raw_no_longer_holds_the_events(world: World) -> None:
+    world.with_rules(explore=True)
+    world.add("orders")
+    world.publish("orders", [_sent(1, {"a": "x"})])
+    world.cycle()
+    platform = world.platform()
+    platform.catalog._catalog.load_table(world.databases.raw_table("orders")).delete()
+    plan = _plan(world, _schema({"name": "a"}, keys={"idempotency_key": "$.a"}))
+    assert (plan.source, plan.needs, plan.is_safe, plan.estimate_s) == ("retired", "rebuild", False, None)
 
 
 def test_a_topic_without_events_has_nothing_to_plan_on(world: World) -> None:
