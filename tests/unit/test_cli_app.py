@@ -26,6 +26,13 @@ def test_help_imports_nothing_heavy() -> None:
     assert ran.stderr.strip() == "[]"
 
 
+def test_the_line_of_a_group_names_every_command_in_it() -> None:
+    groups = {group.name: group for group in command_line.app.registered_groups}
+    for name, group in groups.items():
+        commands = {command.name or command.callback.__name__ for command in group.typer_instance.registered_commands}
+        assert set(group.help.rstrip(".").split(": ")[1].split(", ")) == commands, name
+
+
 def test_a_typo_in_a_command_names_the_nearest_one(leanops: Leanops) -> None:
     ran = leanops("demoo")
     assert (ran.code, ran.out) == (2, "")

@@ -124,7 +124,7 @@ def test_a_table_cannot_be_renamed(platform: Platform) -> None:
     "text",
     [
         schema_text(column(pii="hmac")),
-        schema_text(column(), keys={"idempotency_key": "$.c", "pii": "hmac"}),
+        schema_text(column(), keys={"idempotency_key": "$.id", "pii": "hmac"}),
     ],
 )
 def test_an_hmac_without_a_key_is_refused(platform: Platform, text: str) -> None:
