@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 LONGEST = 1_000
 DEEPEST = 3_000
-"""Steps of Java's matcher that lie on the stack at once. A stack of 512 kB was seen to bear so many, and it has 1 MB at least."""
+"""Steps of the matcher on the stack of Java at once: 512 kB were seen to bear so many, and 1 MB is usual."""
 # Of a pattern without its escapes.
 _NOT_JAVA = re.compile(r"\(\?([P#(]|[a-zA-Z]*[xaL])|\{(?![0-9]{1,9}(,[0-9]{0,9})?\})")
 _NESTED_CLASS = re.compile(r"\[\^?\]?[^\]]*?(\[|&&|\|\||--|~~)")
