@@ -1,15 +1,19 @@
 """A home of its own for every test of the command line, and a way to give commands in it."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from leanops.adapters.files.folder import Folder
 from leanops.entrypoints.cli.app import run
 from leanops.runtimes.embedded import create_home
+from leanops.usecases.platform import Platform
+from leanops.usecases.topics import add_topic
+from tests.builders import platform_in
 
 
 @dataclass(frozen=True)
@@ -47,3 +51,17 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     made = create_home(tmp_path / "home")
     monkeypatch.setenv("LEANOPS_HOME", str(made))
     return made
+
+
+@pytest.fixture
+def platform(tmp_path: Path) -> Iterator[Platform]:
+    """A platform without Spark that knows the topic orders; many tests have one of their own in its place."""
+    with platform_in(tmp_path) as platform:
+        add_topic(platform, "orders")
+        yield platform
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Folder:
+    """Where that platform keeps its schemas."""
+    return Folder(tmp_path / "schemas")

@@ -3,8 +3,7 @@
 import json
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -17,8 +16,8 @@ from leanops.settings import Settings
 from leanops.usecases.deploy_schema import deploy_schema
 from leanops.usecases.judge_schema import Intake
 from leanops.usecases.platform import Platform
-from leanops.usecases.topics import add_topic, find_topic
-from tests.builders import column, platform_in, schema_text
+from leanops.usecases.topics import find_topic
+from tests.builders import column, schema_text
 from tests.functions import Time
 
 
@@ -35,18 +34,6 @@ class Started:
             raise JobsUnavailableError("Glue is too busy; try again")
         self.runs.append((name, arguments))
         return f"jr_{len(self.runs)}"
-
-
-@pytest.fixture
-def platform(tmp_path: Path) -> Iterator[Platform]:
-    with platform_in(tmp_path) as platform:
-        add_topic(platform, "orders")
-        yield platform
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Folder:
-    return Folder(tmp_path / "schemas")
 
 
 def aws_on(platform: Platform, jobs: Started, job: str = "plan") -> Aws:

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
@@ -31,18 +31,6 @@ from tests.builders import NOW, column, platform_in, schema, schema_text
 
 WHO = Actor("someone", "files")
 HMAC = schema_text(column(), column("mail", pii="hmac"))
-
-
-@pytest.fixture
-def platform(tmp_path: Path) -> Iterator[Platform]:
-    with platform_in(tmp_path) as platform:
-        add_topic(platform, "orders")
-        yield platform
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Folder:
-    return Folder(tmp_path / "schemas")
 
 
 def take(

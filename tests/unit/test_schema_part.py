@@ -1,7 +1,6 @@
 """The part of serve that takes schema files and finishes operations: one file, or one crash, stops nothing else."""
 
 import threading
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,20 +18,8 @@ from leanops.usecases.operations import standing
 from leanops.usecases.platform import Platform
 from leanops.usecases.topics import add_topic
 from leanops.usecases.workers import CYCLES, SCHEMAS
-from tests.builders import NOW, platform_in, schema, schema_text
+from tests.builders import NOW, schema, schema_text
 from tests.unit.test_pending import abandon, take
-
-
-@pytest.fixture
-def platform(tmp_path: Path) -> Iterator[Platform]:
-    with platform_in(tmp_path) as platform:
-        add_topic(platform, "orders")
-        yield platform
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Folder:
-    return Folder(tmp_path / "schemas")
 
 
 class Watch:
