@@ -19,12 +19,13 @@ from leanops.domain.operations import (
     from_text,
     to_text,
 )
-from leanops.domain.tables import CURATED
+from leanops.domain.tables import CURATED, STANDARDIZED
 from leanops.ports.state import OPERATIONS
 from leanops.usecases.carry_out import cancel
 from leanops.usecases.leases import Lease, held
 from leanops.usecases.operations import advance, all_standing, begin, block, check_free, close, standing
 from leanops.usecases.platform import Platform
+from leanops.usecases.shadow import shadow_tables
 from tests.builders import NOW_MS, Clock, platform_in
 
 FIRST, SECOND = Lease("topic/orders", "one", 1), Lease("topic/orders", "two", 2)
@@ -171,7 +172,7 @@ def test_a_second_operation_is_refused_with_what_to_do(
 
 def test_undoing_removes_what_was_built_and_starts_no_spark(platform: Platform) -> None:
     begin(platform, REBUILD, Stage.BUILDING, FIRST)
-    shadow = platform.rules.databases.shadow_table("orders", "curated")
+    shadow = shadow_tables(platform, REBUILD)[2]
     platform.catalog.create(shadow, CURATED)
     assert cancel(platform, "orders") == REBUILD
     assert platform.catalog.load(shadow) is None
@@ -180,9 +181,18 @@ def test_undoing_removes_what_was_built_and_starts_no_spark(platform: Platform) 
 
 def test_nothing_is_undone_once_tables_are_replaced(platform: Platform) -> None:
     begin(platform, REBUILD, Stage.GOING, FIRST)
+    live = platform.rules.databases.standardized_table("orders")
+    platform.catalog.create(live, STANDARDIZED)
+    platform.catalog.append(live, [{"record_key": "key:k"}], {"leanops.batch-id": REBUILD.standardized_batch})
     with pytest.raises(UsageError, match="past the point of undoing; finish it with: leanops rebuild orders --resume"):
         cancel(platform, "orders")
     assert standing(platform, "orders") == Standing(REBUILD, Stage.GOING, None)
+
+
+def test_what_was_about_to_go_live_can_still_be_undone(platform: Platform) -> None:
+    begin(platform, REBUILD, Stage.GOING, FIRST)
+    assert cancel(platform, "orders") == REBUILD
+    assert standing(platform, "orders") is None
 
 
 def test_nothing_is_undone_while_somebody_works_on_it(tmp_path: Path, clock: Clock) -> None:

@@ -113,9 +113,9 @@ def _is_live(platform: Platform, operation: Operation) -> bool:
     if operation.scope == Scope.NONE:
         return True
     databases = platform.rules.databases
-    schema = schema_of_version(platform, operation.topic, operation.version)
+    schema = platform.schemas.version(operation.topic, operation.version)
     standardized = platform.catalog.load(databases.standardized_table(operation.topic))
-    curated = platform.catalog.load(databases.curated_table(schema.table_name))
+    curated = platform.catalog.load(databases.curated_table(schema.table_name)) if schema else None
     is_back = operation.back_to is not None and standardized is not None and standardized.head == operation.back_to
     return (
         is_back
