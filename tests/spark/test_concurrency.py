@@ -5,7 +5,12 @@ import random
 import threading
 from dataclasses import replace
 
+import pytest
+
 from leanops.domain.batches import CURATED, STANDARDIZED
+from leanops.domain.errors import InvalidSchemaError
+from leanops.domain.tables import CURATED_SYSTEM_COLUMNS
+from leanops.usecases.deploy_schema import Consent, deploy_schema
 from leanops.usecases.leases import acquire
 from tests.oracle.streams import SCHEMA, make_stream
 from tests.verify import assert_settled, assert_tables, replayed
@@ -65,18 +70,16 @@ def test_events_that_arrive_during_a_cycle_wait_for_the_next_one(world: World) -
     assert_tables(world, "orders", replayed(world, "orders", SCHEMA, pii_key=PII_KEY))
 
 
-def test_a_column_the_schema_let_go_of_stays_in_curated_and_is_null_from_then_on(world: World) -> None:
-    schema = {
-        **SCHEMA,
-        "payload_columns": [
-            {"name": "id", "path": "$.id", "type": "STRING"},
-            {"name": "x", "path": "$.x", "type": "INT"},
-        ],
-    }
-    world.add("orders", json.dumps(schema))
-    for number, columns in enumerate([schema["payload_columns"], schema["payload_columns"][:1]]):
-        world.add("orders", json.dumps({**schema, "payload_columns": columns}))
+def test_a_column_the_schema_lets_go_of_leaves_only_with_a_rebuild(world: World) -> None:
+    both = [{"name": "id", "path": "$.id", "type": "STRING"}, {"name": "x", "path": "$.x", "type": "INT"}]
+    without = json.dumps({**SCHEMA, "payload_columns": both[:1]})
+    world.add("orders", json.dumps({**SCHEMA, "payload_columns": both}))
+    for number in range(2):
         payload = json.dumps({"id": "a", "x": 1, "_metadata": {"idempotencyKeyResource": f"k{number}"}})
         world.publish("orders", [replace(FIRST, message_id=f"m{number}", json_payload=payload)])
         assert world.cycle()["orders"].outcome == "done"
-    assert {row["idempotency_key"]: row["x"] for row in world.curated("orders")} == {"k0": 1, "k1": None}
+        with pytest.raises(InvalidSchemaError, match="breaking: x removed"):
+            world.add("orders", without)
+    assert {row["x"] for row in world.curated("orders")} == {1}
+    deploy_schema(world.platform(), "orders", without, "schema.json", "tester", Consent(rebuild=True))
+    assert [sorted(row) for row in world.curated("orders")] == [sorted([*CURATED_SYSTEM_COLUMNS, "id"])] * 2

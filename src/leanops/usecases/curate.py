@@ -77,7 +77,7 @@ def curated_table(platform: Platform, schema: Schema) -> TableView:
         if not is_promotion(today, said):
             raise UsageError(
                 f"{name}.{column} is {today} and the schema says {said}, which cannot be done in place; "
-                "deploy the schema again with --rebuild"
+                "make Curated anew with: leanops rebuild TOPIC --curated"
             )
     added = {
         column: (kind, wanted.comments.get(column, ""))

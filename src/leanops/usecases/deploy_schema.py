@@ -121,9 +121,13 @@ def _scope(
     is_breaking = changes.kind == Kind.BREAKING
     if changes.needs_raw and (is_breaking or changes.kind == Kind.FIRST or consent.rebuild):
         return Scope.BOTH
-    if not has_rows(platform, databases.curated_table(schema.table_name)):
+    curated = databases.curated_table(schema.table_name)
+    # A first batch that failed leaves a table without rows, and with columns of the old schema.
+    if is_breaking and platform.catalog.load(curated):
+        return Scope.CURATED
+    if not has_rows(platform, curated):
         return Scope.NONE
-    if is_breaking or consent.recurate:
+    if consent.recurate:
         return Scope.CURATED
     # Rows that would leave Curated are no matter of course, even where the schema only adds.
     is_free = plan is not None and plan.needs == "recurate" and plan.leaving == 0
