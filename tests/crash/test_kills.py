@@ -85,6 +85,7 @@ def test_sigkill_at_random_moments_loses_and_doubles_nothing(world: World) -> No
     assert_settled(world, "orders")
 
 
+@pytest.mark.slow
 def test_sigkill_during_deploys_with_a_rebuild_leaves_nothing_half(world: World) -> None:
     chance = random.Random(8)
     rows = [row for batch in planned_batches()[:8] for row in batch]

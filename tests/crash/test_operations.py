@@ -1,7 +1,6 @@
 """Deploy, rebuild and rollback abandoned at every step: after the restart finished or undone, never half."""
 
 import json
-import os
 import random
 from collections.abc import Callable
 from copy import deepcopy
@@ -27,7 +26,7 @@ from tests.oracle.rows import RawRow
 from tests.verify import assert_tables, sources_of
 from tests.world import PII_KEY, Abandoned, World
 
-STRIDE = 7 if os.environ.get("CI") else 19
+STRIDE = 7
 """The next operation is abandoned so many steps later than the one before."""
 
 
@@ -188,6 +187,7 @@ def test_a_rollback_killed_at_each_of_its_steps_comes_to_its_end(world: World) -
     story.check()
 
 
+@pytest.mark.slow
 @DEPLOYS
 def test_a_deploy_is_finished_or_undone(world: World, schemas: Any, consent: Consent, scope: Scope) -> None:
     story, turn, step, went_on = Story(world), 0, 1, True
@@ -209,6 +209,7 @@ def test_a_deploy_is_finished_or_undone(world: World, schemas: Any, consent: Con
     assert turn
 
 
+@pytest.mark.slow
 def test_a_rebuild_is_finished_or_undone(world: World) -> None:
     story, step, went_on = Story(world), 1, True
     while went_on:
@@ -222,6 +223,7 @@ def test_a_rebuild_is_finished_or_undone(world: World) -> None:
         step += STRIDE
 
 
+@pytest.mark.slow
 def test_a_rollback_is_finished_or_undone_and_the_next_cycle_catches_up(world: World) -> None:
     story, step, went_on = Story(world), 1, True
     undone = 0

@@ -42,6 +42,7 @@ def processed(world: World, seed: int, schema: dict[str, Any] = SCHEMA) -> Model
     return model
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scope", [Scope.BOTH, Scope.CURATED])
 def test_a_rebuild_gives_the_tables_of_the_model(world: World, scope: Scope) -> None:
     model = processed(world, 3)
