@@ -10,10 +10,11 @@ import pytest
 
 from leanops.adapters.files.folder import Folder
 from leanops.entrypoints.cli.app import run
-from leanops.runtimes.embedded import create_home
+from leanops.runtimes.embedded import Embedded, create_home
+from leanops.usecases.deploy_schema import deploy_schema
 from leanops.usecases.platform import Platform
 from leanops.usecases.topics import add_topic
-from tests.builders import platform_in
+from tests.builders import platform_in, schema_text
 
 
 @dataclass(frozen=True)
@@ -65,3 +66,13 @@ def platform(tmp_path: Path) -> Iterator[Platform]:
 def folder(tmp_path: Path) -> Folder:
     """Where that platform keeps its schemas."""
     return Folder(tmp_path / "schemas")
+
+
+@pytest.fixture
+def runtime(home: Path) -> Iterator[Embedded]:
+    """The home open, with the topic orders and its schema; many tests have one of their own in its place."""
+    runtime = Embedded(home)
+    add_topic(runtime.platform, "orders")
+    deploy_schema(runtime.platform, "orders", schema_text(), "schema.json", "someone")
+    yield runtime
+    runtime.close()

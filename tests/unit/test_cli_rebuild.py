@@ -1,7 +1,5 @@
 """Rebuild and rollback on the command line, as far as no Spark is needed; and how unfinished operations are seen."""
 
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,25 +8,14 @@ from leanops.domain.accounting import Totals
 from leanops.domain.operations import Operation, Scope, Stage, Work
 from leanops.domain.tables import CURATED, STANDARDIZED
 from leanops.runtimes.embedded import Embedded
-from leanops.usecases.deploy_schema import deploy_schema
 from leanops.usecases.leases import Lease, acquire, release
 from leanops.usecases.operations import advance, begin, block
-from leanops.usecases.topics import add_topic
-from tests.builders import NOW_MS, event, land, schema_text, watermark
+from tests.builders import NOW_MS, event, land, watermark
 from tests.unit.conftest import Leanops
 
 STANDARD, CURATE = "iceberg_standardized_db.orders", "iceberg_curated_db.orders"
 REBUILD = Operation("op1", "orders", Work.REBUILD, "ada", NOW_MS, 1, previous=1, scope=Scope.BOTH)
 BEGUN = "rebuild begun at 2026-11-15 08:00:00 UTC by ada"
-
-
-@pytest.fixture
-def runtime(home: Path) -> Iterator[Embedded]:
-    runtime = Embedded(home)
-    add_topic(runtime.platform, "orders")
-    deploy_schema(runtime.platform, "orders", schema_text(), "schema.json", "someone")
-    yield runtime
-    runtime.close()
 
 
 def processed(runtime: Embedded, number: int, rows: int) -> int:

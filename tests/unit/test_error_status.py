@@ -1,9 +1,7 @@
 """What became of quarantined rows, as the versions in the tables tell it; the stored status is never changed by it."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -43,15 +41,6 @@ class Sent:
 
 def batch_id(number: int) -> str:
     return f"26111508{number:08d}-x"
-
-
-@pytest.fixture
-def runtime(home: Path) -> Iterator[Embedded]:
-    runtime = Embedded(home)
-    add_topic(runtime.platform, "orders")
-    deploy_schema(runtime.platform, "orders", schema_text(), "schema.json", "someone")
-    yield runtime
-    runtime.close()
 
 
 def write(runtime: Embedded, name: str, definition: Any, rows: list[dict[str, Any]], batch: int) -> None:

@@ -7,7 +7,8 @@ from decimal import Decimal
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-from leanops.domain.schema import ColumnType, Keys, PayloadColumn, Rules, Schema, TypeName
+from leanops.domain.evolution import is_promotion
+from leanops.domain.schema import ColumnType, Keys, PayloadColumn, Rules, Schema, TypeName, iceberg_type
 
 
 class Kind(StrEnum):
@@ -80,9 +81,7 @@ def difference(active: Schema | None, new: Schema) -> Difference:
 
 def is_widening(old: ColumnType, new: ColumnType) -> bool:
     """Whether Iceberg promotes the type in place: INT to BIGINT, or a DECIMAL of the same scale with more digits."""
-    if old.name == TypeName.DECIMAL == new.name:
-        return old.scale == new.scale and old.precision < new.precision
-    return (old.name, new.name) == (TypeName.INT, TypeName.BIGINT)
+    return old != new and is_promotion(iceberg_type(old), iceberg_type(new))
 
 
 def _table_name(active: Schema, new: Schema) -> Iterator[Change]:

@@ -39,6 +39,7 @@ def carry_out(platform: Platform, found: Standing, lease: Lease, progress: Progr
     check(platform, lease)
     if shadow:
         forget_shadow(platform, operation)
+        platform.step("after forget")
     close(platform, operation)
     return comparison
 

@@ -52,5 +52,6 @@ def _bring_back(platform: Platform, operation: Operation, name: str) -> None:
         summary = replace(mark, batch_id=operation.standardized_batch).summary()
         head = head_to_replace(platform, name, operation.standardized_head)
         platform.catalog.take_place(name, name, operation.back_to, summary, only_at=head, after=mark.batch_seq)
+        platform.step("after bring back")
     later = {column: ("string", path) for path, column in operation.columns.items()}
     platform.catalog.alter(name, later)

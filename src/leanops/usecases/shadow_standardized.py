@@ -136,7 +136,9 @@ def _append_base(shadow: Shadow, kept: DataFrame, rows: int) -> None:
     base = kept.withColumns({"_batch_seq": F.lit(batch.batch_seq).cast("bigint"), "_batch_id": F.lit(batch.batch_id)})
     check(shadow.platform, shadow.lease)
     summary = {**mark.summary(), "leanops.batch-id": f"{shadow.operation.operation_id}/retired"}
+    shadow.platform.step("before shadow base")
     shadow.lake.append(base, shadow.standardized, summary)
+    shadow.platform.step("after shadow base")
 
 
 def _on_days(days: Sequence[Any]) -> Column:
