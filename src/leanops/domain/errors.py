@@ -181,6 +181,10 @@ class SpikeError(PermanentError):
     """More bad rows than the schema's policy lets pass; nothing was committed."""
 
 
+class EmulationError(PermanentError):
+    """An emulation that went another way than its story."""
+
+
 class SourceRewrittenError(PermanentError):
     """The source was changed by something other than an append, a compaction or our retention."""
 

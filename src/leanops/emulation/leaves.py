@@ -1,0 +1,142 @@
+"""The values of an event: where each stands, how many of them are made at once, and what Curated makes of one."""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from random import Random
+from typing import Any
+
+Cells = list[str | None]
+"""A value for each event of a chunk, as Standardized will hold it; None where an event has none."""
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True)
+class Draw:
+    """What the values of a chunk are made from."""
+
+    random: Random
+    numbers: Sequence[int]
+    """The number of the thing each event tells about."""
+    moments: Sequence[int]
+    """When it happened, in microseconds since 1970."""
+
+
+Maker = Callable[[Draw], Cells]
+
+
+class Form(StrEnum):
+    """How a value is written in JSON."""
+
+    PLAIN = "plain"
+    """A text without anything to escape."""
+    PROSE = "prose"
+    """A text that must be escaped."""
+    BARE = "bare"
+    """A number, a boolean or an array, as it stands."""
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """A value of an event; one with a `type` has a column in Curated."""
+
+    path: str
+    make: Maker
+    form: Form = Form.PLAIN
+    type: str | None = None
+    cde: bool = False
+    default: str | None = None
+    rules: Mapping[str, Any] = field(default_factory=dict)
+    pii: str | None = None
+    shape: str | None = None
+    """A regular expression that finds a value of personal data wherever it stands in clear."""
+    wrong: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """Rule → values, as JSON, that break it and no other."""
+
+    @property
+    def canonical(self) -> str:
+        return f"$.{self.path}"
+
+    @property
+    def column(self) -> str:
+        """The name it has in Curated."""
+        return "_".join(_snake(part) for part in self.path.split("."))
+
+    @property
+    def kind(self) -> str:
+        """The JSON kind of its values."""
+        if self.form != Form.BARE:
+            return "string"
+        return {"BOOLEAN": "boolean", "STRING": "array"}.get(self.type or "", "number")
+
+    def token(self, cell: str) -> str:
+        """The value as JSON."""
+        if self.form == Form.BARE:
+            return cell
+        return f'"{cell}"' if self.form == Form.PLAIN else json.dumps(cell, ensure_ascii=False)
+
+
+def _snake(name: str) -> str:
+    return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name).lstrip("_")
+
+
+def numbered(pattern: str) -> Maker:
+    """A text that names the thing: its number in a pattern."""
+    return lambda draw: [pattern % number for number in draw.numbers]
+
+
+def one_of(*values: str) -> Maker:
+    return lambda draw: list(draw.random.choices(values, k=len(draw.numbers)))
+
+
+def whole(low: int, high: int) -> Maker:
+    values = [str(number) for number in range(low, high + 1)]
+    return one_of(*values)
+
+
+def decimal(low: float, high: float, places: int, kinds: int = 4_001) -> Maker:
+    """Numbers with so many places, evenly between two."""
+    return one_of(*(f"{low + (high - low) * step / (kinds - 1):.{places}f}" for step in range(kinds)))
+
+
+def person(pattern: str, people: int) -> Maker:
+    """A text of personal data: that of one of so many people."""
+    return one_of(*(pattern % number for number in range(people)))
+
+
+def second(before: timedelta = timedelta()) -> Maker:
+    """The second it happened in, or some time before."""
+    return lambda draw: [f"{(moment_of(at) - before).isoformat(timespec='seconds')[:19]}Z" for at in draw.moments]
+
+
+def day() -> Maker:
+    """The day it happened on."""
+    return lambda draw: [moment_of(at).isoformat()[:10] for at in draw.moments]
+
+
+def listed(low: int, high: int, pattern: str) -> Maker:
+    """An array of so many parts, each a number in a pattern of JSON."""
+    sizes = range(low, high + 1)
+    arrays: Cells = [
+        f"[{','.join(pattern % (at * 7 + part) for part in range(size))}]" for size in sizes for at in range(97)
+    ]
+
+    def make(draw: Draw) -> Cells:
+        return draw.random.choices(arrays, k=len(draw.numbers))
+
+    return make
+
+
+def sometimes(share: float, maker: Maker) -> Maker:
+    """There in a share of the events."""
+
+    def make(draw: Draw) -> Cells:
+        return [cell if draw.random.random() < share else None for cell in maker(draw)]
+
+    return make
+
+
+def moment_of(micros: int) -> datetime:
+    return _EPOCH + timedelta(microseconds=micros)

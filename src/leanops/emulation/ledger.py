@@ -1,0 +1,56 @@
+"""The ledger: every message as it was sent, beside what must become of it; Parquet files in the home."""
+
+from collections.abc import Sequence
+from hashlib import sha256
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from leanops.emulation.generator import Message
+from leanops.emulation.profile import Profile
+
+FOLDER = "ledger"
+_FIELDS = {
+    "message_id": pa.string(),
+    "kind": pa.string(),
+    "publish_us": pa.int64(),
+    "ingestion_ms": pa.int64(),
+    "content": pa.string(),
+    "key": pa.string(),
+    "version_us": pa.int64(),
+    "period": pa.string(),
+    "rule": pa.string(),
+    "is_dead": pa.bool_(),
+    "is_fallback": pa.bool_(),
+    "failures": pa.list_(pa.string()),
+    "extra": pa.map_(pa.string(), pa.string()),
+    "changed": pa.list_(pa.string()),
+}
+"""Beside these, one column for each leaf of the profile, named by its path."""
+
+
+def write(home: Path, topic: str, profile: Profile, part: str, messages: Sequence[Message]) -> None:
+    """One part of a topic's ledger."""
+    columns = [_column(name, kind, messages) for name, kind in _FIELDS.items()]
+    cells = [pa.array(column, pa.string()) for column in zip(*(message.cells for message in messages), strict=True)]
+    names = [*_FIELDS, *(leaf.canonical for leaf in profile.leaves)]
+    folder = home / FOLDER / topic
+    folder.mkdir(parents=True, exist_ok=True)
+    pq.write_table(pa.table([*columns, *cells], names=names), folder / f"{part}.parquet", compression="lz4")
+
+
+def _column(name: str, kind: pa.DataType, messages: Sequence[Message]) -> pa.Array:
+    if name == "content":
+        return pa.array([content(message.text) for message in messages], kind)
+    return pa.array([getattr(message, name) for message in messages], kind)
+
+
+def content(text: str) -> str:
+    """What stands in the ledger for a text, so that RAW's can be compared with it."""
+    return sha256(text.encode()).hexdigest()
+
+
+def parts(home: Path, topic: str) -> list[str]:
+    """The files of a topic's ledger."""
+    return sorted(str(path) for path in (home / FOLDER / topic).glob("*.parquet"))

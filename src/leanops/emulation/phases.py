@@ -1,0 +1,168 @@
+"""The phases of the story: each does one thing to the home of an emulation and says what it did."""
+
+import json
+import shutil
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from leanops.domain.errors import EmulationError, UsageError
+from leanops.domain.planning import Outcome
+from leanops.emulation.feed import Feed
+from leanops.emulation.scenario import FILE, Scenario, Step
+from leanops.ports.schemas import Pending
+from leanops.runtimes.embedded import Embedded, create_home
+from leanops.usecases.audit import Actor
+from leanops.usecases.judge_schema import Outcome as Judged
+from leanops.usecases.pending import take_pending
+from leanops.usecases.run_cycle import TopicResult, run_cycle
+from leanops.usecases.topics import add_topics
+
+WHO = Actor("emulation", "files")
+Progress = Callable[[str, float], None]
+"""What goes on, and which share of it is done."""
+
+
+def fresh_home(home: Path, scenario: Scenario, settings: str = "") -> Path:
+    """An empty home for an emulation; an earlier emulation is replaced, any other folder is left alone."""
+    if home.exists():
+        is_free = home.is_dir() and ((home / FILE).exists() or not any(home.iterdir()))
+        if not is_free:
+            raise UsageError(f"{home} is there already and is no emulation; choose another folder")
+        shutil.rmtree(home)
+    home.mkdir(parents=True)
+    # First of all, so that a folder half made can be made anew.
+    scenario.save(home)
+    (home / "leanops.toml").write_text(settings)
+    return create_home(home)
+
+
+def scenario_of(home: Path) -> Scenario:
+    """The scenario of an emulation's home; raises UsageError where it is none."""
+    try:
+        return msgspec.json.decode((home / FILE).read_bytes(), type=Scenario)
+    except (OSError, ValueError):
+        raise UsageError(f"{home} is no emulation; make one with: leanops emulate clean") from None
+
+
+class Emulation:
+    """An emulation in its home, open for some phases."""
+
+    def __init__(self, home: Path, progress: Progress = lambda _what, _share: None) -> None:
+        self.scenario = scenario_of(home)
+        self.runtime = Embedded(home)
+        self.progress = progress
+        self._feed = Feed(self.runtime)
+
+    def close(self) -> None:
+        self._feed.close()
+        self.runtime.close()
+
+    def day1(self, events: int) -> Iterator[Step]:
+        """Clean events and no schema: RAW is filled, and the gate says why nothing else is."""
+        # Spark needs some seconds to start, and nobody needs it yet.
+        threading.Thread(target=self.runtime.spark, daemon=True).start()
+        add_topics(self.runtime.platform, dict.fromkeys(self.scenario.names()))
+        yield self._published("day1", events)
+        yield self._cycled("day1", "cycle without a schema", Outcome.NO_SCHEMA)
+
+    def schema(self) -> Iterator[Step]:
+        """A schema file that is wrong changes nothing; the right one opens the gate, and what waited is processed."""
+        yield self._refused()
+        yield self._deployed()
+        yield self._cycled("schema", "cycle over the backlog", Outcome.DONE)
+        yield self._cycled("schema", "cycle with nothing new", Outcome.NO_NEW_DATA)
+
+    def day2(self, events: int) -> Iterator[Step]:
+        """Corrections, drift and everything that goes wrong."""
+        yield self._published("day2", events)
+        yield self._cycled("day2", "cycle", Outcome.DONE)
+
+    def day4(self, events: int) -> Iterator[Step]:
+        """Corrections that move events to other months."""
+        yield self._published("day4", events)
+        yield self._cycled("day4", "cycle", Outcome.DONE)
+
+    def _published(self, phase: str, events: int) -> Step:
+        if phase in self.scenario.events:
+            raise UsageError(f"{phase} is done already; begin anew with: leanops emulate clean")
+        self.scenario.events[phase] = events
+        with self._timed(phase, "publish and land") as rows:
+            rows.append(
+                self._feed.run(
+                    self.scenario, phase, lambda done: self.progress(f"{phase}: events to RAW", done / events)
+                )
+            )
+        return self._last()
+
+    def _cycled(self, phase: str, what: str, *allowed: Outcome) -> Step:
+        names = list(self.scenario.names())
+        reached: dict[str, float] = {}
+
+        def note(topic: str, step: str) -> None:
+            reached[topic] = _SHARES.get(step, 0.0)
+            self.progress(f"{phase}: {topic}: {step}", sum(reached.values()) / len(names))
+
+        with self._timed(phase, what) as rows:
+            results = run_cycle(self.runtime.platform, names, progress=note)
+            rows.append(sum(layer.counts["read"] for result in results for layer in result.layers.values()))
+        _check(results, allowed)
+        return self._last()
+
+    def _refused(self) -> Step:
+        """A wrong file for every topic ends in failed/, and nothing else has changed."""
+        platform = self.runtime.platform
+        with self._timed("schema", "wrong schema files refused"):
+            for topic, schema in self._schemas().items():
+                columns = [{**column, "type": "MONEY"} for column in schema["payload_columns"]]
+                verdict = take_pending(platform, self._put(topic, schema | {"payload_columns": columns}), actor=WHO)
+                if verdict.outcome != Judged.FAILED or not platform.schemas.failed(topic):
+                    raise EmulationError(f"{topic}: a wrong schema file was not refused: {verdict.sentence()}")
+                if platform.schemas.active(topic):
+                    raise EmulationError(f"{topic}: a wrong schema file became active")
+        return self._last()
+
+    def _deployed(self) -> Step:
+        with self._timed("schema", "right schema files active"):
+            for topic, schema in self._schemas().items():
+                verdict = take_pending(self.runtime.platform, self._put(topic, schema), actor=WHO)
+                if verdict.outcome != Judged.ACTIVE:
+                    raise EmulationError(f"{topic}: its schema did not become active: {verdict.sentence()}")
+        return self._last()
+
+    def _schemas(self) -> Mapping[str, dict[str, Any]]:
+        return {topic: profile.schema(topic) for topic, profile in self.scenario.names().items()}
+
+    def _put(self, topic: str, schema: Mapping[str, Any]) -> Pending:
+        """A schema file where a person would put it."""
+        folder = self.runtime.home / "schemas" / topic / "pending"
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "schema.json").write_text(json.dumps(schema, indent=2, ensure_ascii=False))
+        return Pending(topic, "schema.json")
+
+    @contextmanager
+    def _timed(self, phase: str, what: str) -> Iterator[list[int]]:
+        started, rows = time.monotonic(), list[int]()
+        self.progress(f"{phase}: {what}", 0.0)
+        yield rows
+        self.scenario.steps.append(Step(phase, what, time.monotonic() - started, sum(rows)))
+        self.scenario.save(self.runtime.home)
+
+    def _last(self) -> Step:
+        return self.scenario.steps[-1]
+
+
+_SHARES = {"standardize": 0.0, "commit standardized": 0.45, "curate": 0.55, "commit curated": 0.9}
+
+
+def _check(results: "list[TopicResult]", allowed: tuple[Outcome, ...]) -> None:
+    """Raise unless every topic ended as the story wants it."""
+    for result in results:
+        if result.outcome not in allowed:
+            wanted = " or ".join(outcome.value for outcome in allowed)
+            raise EmulationError(f"the story wants {wanted}, but: {result.sentence()}") from result.failure

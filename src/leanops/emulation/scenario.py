@@ -1,0 +1,67 @@
+"""What an emulation is made of; written in its home, so that its phases may run one by one."""
+
+from functools import partial
+from pathlib import Path
+
+import msgspec
+
+from leanops.emulation.generator import Phase, Stream, phases
+from leanops.emulation.kinds import Rates, with_rates
+from leanops.emulation.profile import Profile
+from leanops.emulation.profiles import PROFILES
+
+FILE = "emulation.json"
+DAYS = {"day1": 1_000_000, "day2": 50_000, "day4": 5_000}
+"""Events of each day, unless somebody says otherwise."""
+
+
+class Step(msgspec.Struct, frozen=True):
+    """One thing an emulation did, and how long it took."""
+
+    phase: str
+    what: str
+    seconds: float
+    rows: int = 0
+
+
+class Scenario(msgspec.Struct):
+    """Everything that decides the events of an emulation, and what it has done so far."""
+
+    seed: int = 1
+    topics: int = 4
+    rates: str = ""
+    through: str = "queue"
+    events: dict[str, int] = {}
+    """Phase → events it published, for those that ran."""
+    steps: list[Step] = []
+
+    def names(self) -> dict[str, Profile]:
+        """The topics and their profiles, in turn."""
+        found: dict[str, Profile] = {}
+        for at in range(self.topics):
+            profile, round_ = PROFILES[at % len(PROFILES)], at // len(PROFILES)
+            found[f"{profile.name}_{round_ + 1}" if round_ else profile.name] = profile
+        return found
+
+    def phase(self, name: str) -> Phase:
+        return phases(partial(_adjusted, self.rates))[name]
+
+    def stream(self, topic: str, name: str) -> Stream:
+        """The events of a topic in a phase that has its size."""
+        at, known = list(self.names()).index(topic), 0
+        earlier: Stream | None = None
+        for phase in DAYS:
+            share = self.events.get(phase, 0) // self.topics + (at < self.events.get(phase, 0) % self.topics)
+            stream = Stream(topic, self.names()[topic], self.seed, self.phase(phase), share, known, earlier)
+            if phase == name:
+                return stream
+            if share:
+                earlier, known = stream, known + share
+        raise AssertionError(name)
+
+    def save(self, home: Path) -> None:
+        (home / FILE).write_bytes(msgspec.json.format(msgspec.json.encode(self)))
+
+
+def _adjusted(said: str, defaults: Rates) -> Rates:
+    return with_rates(defaults, said)
