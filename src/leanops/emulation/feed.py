@@ -1,5 +1,6 @@
 """Events from the generator to RAW: a process of its own makes and sends them, this one processes and delivers."""
 
+import gc
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -29,8 +30,9 @@ class Feed:
 
     def __init__(self, runtime: Embedded) -> None:
         self._runtime = runtime
-        # A fork of a process with threads and a JVM may hang.
-        self._makers = ProcessPoolExecutor(1, mp_context=get_context("spawn"))
+        # A fork of a process with threads and a JVM may hang. Events are many and hold no cycles: collecting them is
+        # a fifth of the work.
+        self._makers = ProcessPoolExecutor(1, mp_context=get_context("spawn"), initializer=gc.disable)
 
     def close(self) -> None:
         self._makers.shutdown(cancel_futures=True)

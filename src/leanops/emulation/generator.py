@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from leanops.domain.envelope import micros
 from leanops.emulation.kinds import COPIES, DAY1, DAY2, DAY4, Kind, Rates
-from leanops.emulation.leaves import Draw, moment_of
+from leanops.emulation.leaves import MICROS, Draw, text_of
 from leanops.emulation.profile import KEY, Profile
 from leanops.emulation.twists import twisted
 
@@ -115,16 +115,14 @@ class _Chunk:
                 continue
             name = f"{stream.topic}-{stream.phase.name}-{positions[place]:07d}"
             version = versions[place] if stream.profile.has_version else None
-            right = Message(name, kind, published[place], ingested, "", cells[KEY], version, periods[place], cells)
-            self.made.append(self._finished(right))
+            text = stream.profile.text(cells) if kind in _UNCHANGED else ""
+            right = Message(name, kind, published[place], ingested, text, cells[KEY], version, periods[place], cells)
+            self.made.append(right if text else self._twisted(right))
         return self.made
 
-    def _finished(self, right: Message) -> Message:
-        """The message with its text, changed as its kind wants it."""
-        profile = self.stream.profile
-        if right.kind in _UNCHANGED:
-            return right._replace(text=profile.text(right.cells))
-        event = twisted(right.kind, profile, right.cells, self.random)
+    def _twisted(self, right: Message) -> Message:
+        """The message changed as its kind wants it."""
+        event = twisted(right.kind, self.stream.profile, right.cells, self.random)
         return right._replace(
             text=event.text(),
             key=right.key if event.has_key else None,
@@ -181,4 +179,4 @@ def _month(month: int) -> str:
 
 def _text(moment: int) -> str:
     """A moment as events write it; microseconds, so that versions seldom tie."""
-    return f"{moment_of(moment).isoformat(timespec='microseconds')[:26]}Z"
+    return f"{text_of(moment // MICROS)}.{moment % MICROS:06d}Z"

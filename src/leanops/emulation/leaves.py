@@ -5,11 +5,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
+from functools import lru_cache
 from random import Random
 from typing import Any
 
 Cells = list[str | None]
 """A value for each event of a chunk, as Standardized will hold it; None where an event has none."""
+MICROS = 1_000_000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -75,7 +77,13 @@ class Leaf:
         """The value as JSON."""
         if self.form == Form.BARE:
             return cell
-        return f'"{cell}"' if self.form == Form.PLAIN else json.dumps(cell, ensure_ascii=False)
+        return f'"{cell}"' if self.form == Form.PLAIN else escaped(cell)
+
+
+@lru_cache(maxsize=1_000)
+def escaped(text: str) -> str:
+    """A text as JSON."""
+    return json.dumps(text, ensure_ascii=False)
 
 
 def _snake(name: str) -> str:
@@ -108,12 +116,13 @@ def person(pattern: str, people: int) -> Maker:
 
 def second(before: timedelta = timedelta()) -> Maker:
     """The second it happened in, or some time before."""
-    return lambda draw: [f"{(moment_of(at) - before).isoformat(timespec='seconds')[:19]}Z" for at in draw.moments]
+    earlier = int(before.total_seconds())
+    return lambda draw: [f"{text_of(at // MICROS - earlier)}Z" for at in draw.moments]
 
 
 def day() -> Maker:
     """The day it happened on."""
-    return lambda draw: [moment_of(at).isoformat()[:10] for at in draw.moments]
+    return lambda draw: [text_of(at // MICROS)[:10] for at in draw.moments]
 
 
 def listed(low: int, high: int, pattern: str) -> Maker:
@@ -138,5 +147,7 @@ def sometimes(share: float, maker: Maker) -> Maker:
     return make
 
 
-def moment_of(micros: int) -> datetime:
-    return _EPOCH + timedelta(microseconds=micros)
+@lru_cache(maxsize=100_000)
+def text_of(second: int) -> str:
+    """A second since 1970 as events write it, without its zone."""
+    return (_EPOCH + timedelta(seconds=second)).isoformat()[:19]

@@ -1,6 +1,5 @@
 """A profile: what the events of a topic look like, as text, as cells and as a schema."""
 
-import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -8,7 +7,7 @@ from functools import cached_property
 from operator import is_, itemgetter
 from typing import Any, NamedTuple
 
-from leanops.emulation.leaves import Cells, Draw, Form, Leaf
+from leanops.emulation.leaves import Cells, Draw, Form, Leaf, escaped
 
 KEY, PERIOD, VERSION = 0, 1, 2
 """Where the leaves stand that say what an event is about, which month it belongs to and how new it is."""
@@ -44,9 +43,7 @@ class Profile:
         """An event as JSON."""
         template = self._template(tuple(map(is_, cells, self._nothing)))
         if template.prose:
-            cells = [
-                json.dumps(cell, ensure_ascii=False) if at in template.prose else cell for at, cell in enumerate(cells)
-            ]
+            cells = [escaped(cell or "") if at in template.prose else cell for at, cell in enumerate(cells)]
         return template.text % template.chosen(cells)
 
     def _template(self, missing: tuple[bool, ...]) -> "_Template":

@@ -1,6 +1,7 @@
 """Events on their way into a queue: packed into messages, and by claim check where they are too large for one."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
 from hashlib import sha256
 
 from leanops.domain.envelope import Envelope, bodies, encoded
@@ -9,6 +10,8 @@ from leanops.domain.topics import queue_name
 from leanops.ports.clock import Clock
 from leanops.ports.files import CLAIMS, Files
 from leanops.ports.queue import Outgoing, Queue
+
+_queue_name = lru_cache(maxsize=4_096)(queue_name)
 
 
 def messages(
@@ -19,7 +22,7 @@ def messages(
     One that would be too large even as a claim check comes as it is, and leaves no file.
     """
     for body, members in bodies(envelopes, events, queue.max_bytes):
-        topic = queue_name(members[0].topic)
+        topic = _queue_name(members[0].topic)
         if len(body) > queue.max_bytes and members[0].claim is None:
             claimed = _claimed(clock, members[0])
             small = encoded(claimed)

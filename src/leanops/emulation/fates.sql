@@ -1,0 +1,109 @@
+-- What must have become of every message of a topic. Given: ledger (a row for every message sent), raw (a row for
+-- every row of RAW, with the batch that read it), curated_run (number, source_from, source_to).
+
+-- Every message once; the order of versions is (last_us, publish_us, message_id).
+CREATE TABLE message AS
+SELECT l.*, coalesce('key:' || key, 'message:' || message_id) AS record_key,
+       coalesce(version_us, sent_us) AS last_us,
+       coalesce(period, strftime(make_timestamp(sent_us), '%Y-%m')) AS month
+FROM (
+    SELECT DISTINCT ON (message_id) ledger.*, coalesce(ledger.publish_us, landed.publish_us) AS sent_us
+    FROM ledger LEFT JOIN (SELECT message_id, min(publish_us) AS publish_us FROM raw GROUP BY ALL) landed
+    USING (message_id)
+    ORDER BY message_id, kind IN ('duplicate', 'redelivery')
+) l;
+
+-- The events of each batch, copies of one together.
+CREATE TABLE arrival AS
+SELECT record_key, batch, message_id, copies, first_ms,
+       dense_rank() OVER (PARTITION BY record_key ORDER BY last_us, sent_us, message_id) AS version
+FROM (
+    SELECT batch, message_id, count(*) AS copies, min(ingestion_ms) AS first_ms
+    FROM raw WHERE batch IS NOT NULL GROUP BY ALL
+) JOIN message USING (message_id)
+WHERE rule IS NULL;
+
+-- What a batch does to a key: `before` is the version it finds.
+CREATE TABLE step AS
+SELECT record_key, batch, max(version) AS newest, sum(copies) AS copies, count(*) AS messages, min(first_ms) AS seen_ms,
+       max(max(version)) OVER earlier AS before
+FROM arrival GROUP BY record_key, batch
+WINDOW earlier AS (PARTITION BY record_key ORDER BY batch ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING);
+
+-- The versions that were current for a time.
+CREATE TABLE won AS
+SELECT record_key, batch, version, message_id, first_ms,
+       min(seen_ms) OVER (PARTITION BY record_key ORDER BY batch) AS first_seen_ms, before IS NULL AS is_first
+FROM step JOIN arrival USING (record_key, batch)
+WHERE version = newest AND newest > coalesce(before, 0);
+
+CREATE TABLE standardized_count AS
+SELECT r.batch, r.read, coalesce(inserted, 0) AS inserted, coalesce(updated, 0) AS updated,
+       coalesce(duplicates, 0) AS duplicates, coalesce(superseded, 0) AS superseded, r.parse_errors,
+       r.version_fallback, r.missing_keys
+FROM (
+    SELECT batch, count(*) AS read, count(*) FILTER (rule IS NOT NULL) AS parse_errors,
+           count(*) FILTER (rule IS NULL AND is_fallback) AS version_fallback,
+           count(*) FILTER (rule IS NULL AND key IS NULL) AS missing_keys
+    FROM raw JOIN message USING (message_id) WHERE batch IS NOT NULL GROUP BY ALL
+) r LEFT JOIN (
+    SELECT batch, count(*) FILTER (is_newer AND before IS NULL) AS inserted,
+           count(*) FILTER (is_newer AND before IS NOT NULL) AS updated,
+           sum(s.copies - messages + known) AS duplicates, sum(messages - known - is_newer::INT) AS superseded
+    FROM (
+        SELECT step.*, newest > coalesce(before, 0) AS is_newer, (a.version IS NOT NULL)::INT AS known
+        FROM step LEFT JOIN arrival a
+        ON a.record_key = step.record_key AND a.batch = step.batch AND a.version = step.before
+    ) s GROUP BY ALL
+) USING (batch);
+
+CREATE TABLE standardized_row AS
+SELECT DISTINCT ON (record_key) record_key, message_id, first_ms, first_seen_ms, batch
+FROM won ORDER BY record_key, batch DESC;
+
+-- What each batch of Curated finds new in a key, and what it holds of it already.
+CREATE TABLE candidate AS
+SELECT *, max(CASE WHEN is_valid THEN batch END) OVER earlier AS stored_batch
+FROM (
+    SELECT DISTINCT ON (record_key, number) record_key, number, batch, message_id, first_ms, first_seen_ms, month,
+           failures, len(failures) = 0 AS is_valid
+    FROM won JOIN message USING (message_id, record_key)
+    JOIN curated_run ON batch > coalesce(source_from, 0) AND batch <= source_to
+    ORDER BY record_key, number, batch DESC
+)
+WINDOW earlier AS (PARTITION BY record_key ORDER BY number ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING);
+
+CREATE TABLE curated_count AS
+SELECT number AS batch, count(*) AS read, count(*) FILTER (is_valid AND old_month IS NULL) AS inserted,
+       count(*) FILTER (is_valid AND old_month IS NOT NULL) AS updated, 0 AS unchanged,
+       count(*) FILTER (NOT is_valid) AS errors, count(*) FILTER (NOT is_valid AND old_month IS NOT NULL) AS behind,
+       count(*) FILTER (is_valid AND month <> old_month) AS cross_period,
+       count(*) FILTER (is_valid AND month <> old_month AND abs(months(month) - months(old_month)) > 1)
+           AS late_corrections,
+       count(*) FILTER (len(list_filter(failures, lambda f: f LIKE 'cde_missing %')) > 0) AS cde_missing
+FROM (
+    SELECT c.*, s.month AS old_month
+    FROM candidate c LEFT JOIN candidate s ON s.record_key = c.record_key AND s.batch = c.stored_batch
+)
+GROUP BY ALL;
+
+CREATE TABLE curated_row AS
+SELECT DISTINCT ON (record_key) record_key, message_id, first_ms, first_seen_ms, number AS batch
+FROM candidate WHERE is_valid ORDER BY record_key, number DESC;
+
+CREATE TABLE error_row AS
+SELECT DISTINCT ON (message_id) message_id, failures FROM candidate WHERE NOT is_valid;
+
+-- The newest version of a key is not right, and an older one stands in Curated.
+CREATE TABLE behind_key AS
+SELECT s.record_key, s.message_id FROM standardized_row s JOIN curated_row c USING (record_key)
+WHERE s.message_id <> c.message_id;
+
+-- One word for what became of each message.
+CREATE TABLE fate AS
+SELECT message_id, m.kind,
+       CASE WHEN is_dead THEN 'dead letter' WHEN rule IS NOT NULL THEN 'parse error'
+            WHEN r.message_id IS NULL THEN 'on its way' WHEN e.message_id IS NOT NULL THEN 'quarantined'
+            WHEN c.message_id IS NOT NULL THEN 'curated' ELSE 'superseded' END AS fate
+FROM message m LEFT JOIN (SELECT DISTINCT message_id FROM raw WHERE batch IS NOT NULL) r USING (message_id)
+LEFT JOIN error_row e USING (message_id) LEFT JOIN curated_row c USING (message_id);
