@@ -23,7 +23,10 @@ _SAME = {
     "last_updated_ts": "make_timestamp(e.last_us) AT TIME ZONE 'UTC'",
 }
 """System columns and what they must hold."""
-_WITH_MESSAGE = "SELECT r.*, m.* EXCLUDE (record_key, message_id) FROM {} r JOIN message m USING (message_id)"
+_WITH_MESSAGE = (
+    "SELECT r.*, m.sent_us, m.last_us, m.month, s.* EXCLUDE (message_id) "
+    "FROM {} r JOIN message m USING (message_id) JOIN sent s USING (message_id)"
+)
 _RULES = "list_sort([x.rule || coalesce(' ' || x.\"column\", '') FOR x IN failures])"
 
 
@@ -75,7 +78,7 @@ class Checks:
     def _standardized(self) -> Check:
         paths = self._found.load("found_standardized", self._databases.standardized_table(self.topic))
         cells = {leaf.canonical: f"e.{identifier(leaf.canonical)}" for leaf in self.profile.leaves}
-        cells |= {path: f"e.extra[{text(path)}]" for path in self._paths("map_keys(extra)")}
+        cells |= {path: f"e.extra[{text(path)}]" for path in self._paths("added")}
         differs = _system() | {
             path: f"{cell} IS DISTINCT FROM {f'f.{identifier(paths[path])}' if path in paths else 'NULL'}"
             for path, cell in cells.items()
@@ -90,7 +93,8 @@ class Checks:
             if leaf.pii == "hmac":
                 self._seal(leaf, f"seal_{at}")
                 cell = identifier(leaf.canonical)
-                expected = f"SELECT x.*, sealed AS sealed_{at} FROM ({expected}) x LEFT JOIN seal_{at} ON x.{cell} = seal_{at}.text"
+                sealed = f"LEFT JOIN seal_{at} ON x.{cell} = seal_{at}.text"
+                expected = f"SELECT x.*, sealed AS sealed_{at} FROM ({expected}) x {sealed}"
         typed = {leaf.column: _typed(leaf, at) for at, leaf in enumerate(self.profile.leaves) if leaf.type}
         differs = _system() | {
             column: f"{value} IS DISTINCT FROM f.{identifier(column)}" for column, value in typed.items()
@@ -103,7 +107,7 @@ class Checks:
         secret = self.runtime.platform.secret
         assert secret is not None
         cell = identifier(leaf.canonical)
-        clear = [value for (value,) in self.fates.rows(f"SELECT DISTINCT {cell} FROM message WHERE {cell} IS NOT NULL")]
+        clear = [value for (value,) in self.fates.rows(f"SELECT DISTINCT {cell} FROM sent WHERE {cell} IS NOT NULL")]
         sealed = [hmac.new(secret.key, value.encode(), "sha256").hexdigest() for value in clear]
         self.fates.register(
             name, pa.table({"text": pa.array(clear, pa.string()), "sealed": pa.array(sealed, pa.string())})
@@ -152,7 +156,7 @@ class Checks:
         """Every path that came has one line in drift_log, and so has every change of kind."""
         self._found.load("found_drift", self._databases.ops_table("drift_log"), topic_only=True)
         expected = {(leaf.canonical, "ADDED") for leaf in self.profile.leaves if self._came(leaf)}
-        expected |= {(path, "ADDED") for path in self._paths("map_keys(extra)")}
+        expected |= {(path, "ADDED") for path in self._paths("added")}
         expected |= {(path, "TYPE_CHANGED") for path in self._paths("changed")}
         logged = "SELECT details->>'path', action FROM found_drift WHERE action IN ('ADDED', 'TYPE_CHANGED')"
         found = self.fates.rows(logged) if self._has("found_drift", "details") else []
@@ -169,10 +173,12 @@ class Checks:
         databases = self._databases
         curated = databases.curated_table(self.topic)
         for table in (curated, databases.errors, databases.parse_errors, databases.dlq_errors) if shapes else ():
-            self._found.load("found_texts", table, topic_only=True)
-            described = self.fates.rows("DESCRIBE found_texts")
-            texts = [f"{identifier(name)}::VARCHAR" for name, kind, *_ in described if "VARCHAR" in kind]
-            clear = f"SELECT message_id FROM found_texts WHERE regexp_matches(concat_ws(' ', {', '.join(texts)}), ?)"
+            name = "found_curated" if table == curated else "found_texts"
+            if table != curated:
+                self._found.load(name, table, topic_only=True)
+            described = self.fates.rows(f"DESCRIBE {name}")
+            texts = [f"{identifier(column)}::VARCHAR" for column, kind, *_ in described if "VARCHAR" in kind]
+            clear = f"SELECT message_id FROM {name} WHERE regexp_matches(concat_ws(' ', {', '.join(texts)}), ?)"
             wrong += [Wrong(message, f"is in clear in {table}") for (message,) in self.fates.rows(clear, [shapes])]
         return Check("personal data in clear", 0, len(wrong), len(wrong), tuple(wrong[:EXAMPLES]))
 
@@ -185,7 +191,7 @@ class Checks:
         ]
 
     def _came(self, leaf: Leaf) -> bool:
-        return bool(self.fates.rows(f"SELECT 1 FROM message WHERE {identifier(leaf.canonical)} IS NOT NULL LIMIT 1"))
+        return bool(self.fates.rows(f"SELECT 1 FROM sent WHERE {identifier(leaf.canonical)} IS NOT NULL LIMIT 1"))
 
     def _has(self, table: str, column: str) -> bool:
         return column in [name for name, *_ in self.fates.rows(f"DESCRIBE {table}")]

@@ -1,17 +1,17 @@
--- What must have become of every message of a topic. Given: ledger (a row for every message sent), raw (a row for
--- every row of RAW, with the batch that read it), curated_run (number, source_from, source_to).
+-- What must have become of every message of a topic. Given: ledger (a row each time a message was sent), sent (the
+-- first of each message), raw (a row for every row of RAW, with the batch that read it), curated_run (number,
+-- source_from, source_to).
 
--- Every message once; the order of versions is (last_us, publish_us, message_id).
+-- Every message once; the order of versions is (last_us, sent_us, message_id).
 CREATE TABLE message AS
-SELECT l.*, coalesce('key:' || key, 'message:' || message_id) AS record_key,
-       coalesce(version_us, sent_us) AS last_us,
+SELECT message_id, kind, key, rule, is_dead, is_fallback, failures, changed, map_keys(extra) AS added, sent_us,
+       coalesce('key:' || key, 'message:' || message_id) AS record_key, coalesce(version_us, sent_us) AS last_us,
        coalesce(period, strftime(make_timestamp(sent_us), '%Y-%m')) AS month
 FROM (
-    SELECT DISTINCT ON (message_id) ledger.*, coalesce(ledger.publish_us, landed.publish_us) AS sent_us
-    FROM ledger LEFT JOIN (SELECT message_id, min(publish_us) AS publish_us FROM raw GROUP BY ALL) landed
+    SELECT sent.*, coalesce(sent.publish_us, landed.publish_us) AS sent_us
+    FROM sent LEFT JOIN (SELECT message_id, min(publish_us) AS publish_us FROM raw GROUP BY ALL) landed
     USING (message_id)
-    ORDER BY message_id, kind IN ('duplicate', 'redelivery')
-) l;
+);
 
 -- The events of each batch, copies of one together.
 CREATE TABLE arrival AS

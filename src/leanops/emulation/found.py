@@ -4,10 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
-from pyiceberg.expressions import AlwaysTrue, EqualTo
 
-from leanops.adapters.iceberg.scan import Scan
-from leanops.emulation.fates import Fates
+from leanops.emulation.fates import Fates, listed
 from leanops.runtimes.embedded import Embedded
 
 EXAMPLES = 20
@@ -41,27 +39,46 @@ class Found:
 
     def __init__(self, runtime: Embedded, topic: str, fates: Fates) -> None:
         self._runtime, self._topic, self._fates = runtime, topic, fates
+        fates.register("nothing", _EMPTY)
 
     def load(self, name: str, table: str, *, topic_only: bool = False) -> Mapping[str, str]:
         """A real table as `name`, and its payload columns by path; one that is not there yet is empty."""
         view = self._runtime.platform.catalog.load(table)
         if view is None:
-            self._fates.register(name, _EMPTY)
+            self._fates.connection.execute(f"CREATE OR REPLACE TABLE {name} AS FROM nothing")
             return {}
-        loaded = self._runtime.catalog.load_table(table)
-        chosen = EqualTo("topic_name", self._topic) if topic_only else AlwaysTrue()
-        self._fates.register(name, Scan(loaded, [field.name for field in loaded.schema().fields], chosen))
+        self._fates.connection.execute(f"CREATE OR REPLACE TABLE {name} AS {self._rows(table, topic_only)}")
         return view.paths
+
+    def _rows(self, table: str, topic_only: bool) -> str:
+        """The rows of a table as DuckDB reads them from its files; no code of ours stands between."""
+        chosen = f"topic_name = {text(self._topic)}" if topic_only else "true"
+        tasks = list(self._runtime.catalog.load_table(table).scan(chosen).plan_files())
+        if not tasks:
+            return "FROM nothing"
+        data = listed(_path(task.file.file_path) for task in tasks)
+        deletes = sorted({_path(one.file_path) for task in tasks for one in task.delete_files})
+        rows = (
+            f"FROM read_parquet({data}, union_by_name = true, filename = true, file_row_number = true) WHERE {chosen}"
+        )
+        if not deletes:
+            return rows
+        place = "regexp_replace(file_path, '^file:(//)?', '') AS filename, pos"
+        gone = f"SELECT {place} FROM read_parquet({listed(deletes)})"
+        return (
+            f"SELECT r.* FROM ({rows}) r ANTI JOIN ({gone}) d ON d.filename = r.filename AND d.pos = r.file_row_number"
+        )
 
     def compare(self, name: str, expected: str, found: str, key: str, differs: Mapping[str, str]) -> Check:
         """Rows of both sides by key; `differs` says by which word a difference is called, and when there is one."""
         both = f"FROM ({expected}) e FULL JOIN ({found}) f USING ({key})"
         wrong = " OR ".join(["e.message_id IS NULL", "f.message_id IS NULL", *(f"({one})" for one in differs.values())])
-        counts = self._fates.rows(
+        expected_rows, found_rows, wrong_rows = self._fates.rows(
             f"SELECT count(e.message_id), count(f.message_id), count(*) FILTER (WHERE {wrong}) {both}"
         )[0]
         # Only where something differs is it worth asking what.
-        return Check(name, *counts, self._examples(both, wrong, differs) if counts[2] else ())
+        examples = self._examples(both, wrong, differs) if wrong_rows else ()
+        return Check(name, expected_rows, found_rows, wrong_rows, examples)
 
     def _examples(self, both: str, wrong: str, differs: Mapping[str, str]) -> tuple[Wrong, ...]:
         words = ", ".join(f"CASE WHEN {one} THEN {text(word)} END" for word, one in differs.items()) or "NULL"
@@ -81,6 +98,11 @@ _EMPTY = pa.table(
         "idempotency_key": pa.array([], pa.string()),
     }
 )
+
+
+def _path(uri: str) -> str:
+    """Spark and PyIceberg do not agree on the slashes."""
+    return uri.removeprefix("file:").replace("///", "/", 1)
 
 
 def text(value: str) -> str:

@@ -15,6 +15,8 @@ from leanops.emulation.twists import twisted
 
 CHUNK = 5_000
 MINUTE, DAY = 60_000_000, 86_400_000_000
+FAR = (-36, -12, -2, 3)
+"""Months by which corrections go far."""
 FIRST_DAY = datetime(2026, 10, 30, tzinfo=UTC)
 """Day 4 lies in the next month."""
 
@@ -109,10 +111,12 @@ class _Chunk:
         rows = stream.profile.cells(draw, list(periods), [_text(version) for version in versions])
         for place, (kind, arrived, cells) in enumerate(zip(kinds, arrivals, rows, strict=True)):
             ingested = (arrived + 10 * MINUTE) // 1_000
-            copied = self._copied(kind) if kind in COPIES else None
-            if copied:
-                self.made.append(copied._replace(kind=kind, ingestion_ms=ingested))
-                continue
+            if kind in COPIES:
+                copied = self._copied(kind)
+                if copied:
+                    self.made.append(copied._replace(kind=kind, ingestion_ms=ingested))
+                    continue
+                kind = stream.phase.usual
             name = f"{stream.topic}-{stream.phase.name}-{positions[place]:07d}"
             version = versions[place] if stream.profile.has_version else None
             text = stream.profile.text(cells) if kind in _UNCHANGED else ""
@@ -152,7 +156,7 @@ class _Chunk:
         if kind == Kind.CROSS_PERIOD:
             month += self.random.choice((-1, 1))
         elif kind == Kind.FAR_PERIOD:
-            month += self.random.choice((*range(-36, -1), *range(2, 7)))
+            month += self.random.choice(FAR)
         return _month(month)
 
     def _copied(self, kind: Kind) -> Message | None:
@@ -162,9 +166,7 @@ class _Chunk:
         return self.random.choice(_earlier(self.stream.earlier, self.index % self.stream.earlier.chunks))
 
 
-_UNCHANGED = frozenset(
-    {Kind.NEW, Kind.CORRECTION, Kind.CROSS_PERIOD, Kind.FAR_PERIOD, Kind.LATE, Kind.DUPLICATE, Kind.REDELIVERY}
-)
+_UNCHANGED = frozenset({Kind.NEW, Kind.CORRECTION, Kind.CROSS_PERIOD, Kind.FAR_PERIOD, Kind.LATE})
 
 
 @lru_cache(maxsize=1)

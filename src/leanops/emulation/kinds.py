@@ -77,7 +77,7 @@ def with_rates(defaults: Rates, said: str) -> Rates:
     rates = dict(defaults)
     for part in filter(None, (part.strip() for part in said.split(","))):
         name, _, number = part.partition("=")
-        if name not in GROUPS and name not in Kind:
+        if name not in GROUPS and name not in set(Kind):
             close = difflib.get_close_matches(name, [*GROUPS, *Kind], n=1)
             hint = f"did you mean {close[0]!r}?" if close else f"use one of {', '.join([*GROUPS, *Kind])}"
             raise UsageError(f"there is no kind of event {name!r}; {hint}")

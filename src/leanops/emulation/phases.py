@@ -15,6 +15,7 @@ from leanops.domain.errors import EmulationError, UsageError
 from leanops.domain.planning import Outcome
 from leanops.emulation.feed import Feed
 from leanops.emulation.scenario import FILE, Scenario, Step
+from leanops.emulation.verify import Verdict, verify
 from leanops.ports.schemas import Pending
 from leanops.runtimes.embedded import Embedded, create_home
 from leanops.usecases.audit import Actor
@@ -63,6 +64,13 @@ class Emulation:
         self._feed.close()
         self.runtime.close()
 
+    def play(self, sizes: Mapping[str, int]) -> Iterator[Step]:
+        """The whole story but its verification."""
+        yield from self.day1(sizes["day1"])
+        yield from self.schema()
+        yield from self.day2(sizes["day2"])
+        yield from self.day4(sizes["day4"])
+
     def day1(self, events: int) -> Iterator[Step]:
         """Clean events and no schema: RAW is filled, and the gate says why nothing else is."""
         # Spark needs some seconds to start, and nobody needs it yet.
@@ -88,16 +96,21 @@ class Emulation:
         yield self._published("day4", events)
         yield self._cycled("day4", "cycle", Outcome.DONE)
 
+    def verify(self) -> Verdict:
+        """Hold the tables against the ledger."""
+        with self._timed("verify", "tables against the ledger") as rows:
+            verdict = verify(self.runtime, self.scenario, self.progress)
+            rows.append(sum(self.scenario.events.values()))
+        return verdict
+
     def _published(self, phase: str, events: int) -> Step:
         if phase in self.scenario.events:
-            raise UsageError(f"{phase} is done already; begin anew with: leanops emulate clean")
+            raise UsageError(f"{phase} was begun already; begin anew with: leanops emulate clean")
         self.scenario.events[phase] = events
+        # Half a phase cannot be told from a whole one by its events: it is not to be run again.
+        self.scenario.save(self.runtime.home)
         with self._timed(phase, "publish and land") as rows:
-            rows.append(
-                self._feed.run(
-                    self.scenario, phase, lambda done: self.progress(f"{phase}: events to RAW", done / events)
-                )
-            )
+            rows.append(self._feed.run(self.scenario, phase, lambda done: self.progress(phase, done / events)))
         return self._last()
 
     def _cycled(self, phase: str, what: str, *allowed: Outcome) -> Step:

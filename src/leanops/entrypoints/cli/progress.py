@@ -61,6 +61,14 @@ def rows_of(total: int) -> Iterator[Callable[[float, str], None]]:
         yield lambda done, text: bar.update(task, completed=done, description=text)
 
 
+@contextmanager
+def shares() -> Iterator[Callable[[str, float], None]]:
+    """A bar that is told what goes on and which share of it is done."""
+    with _bar() as bar:
+        task = bar.add_task("starting", total=1.0)
+        yield lambda what, share: bar.update(task, description=what, completed=share)
+
+
 def share_done(step: str) -> float:
     """How far a topic has come when a step of its cycle begins."""
     return _STEPS.get(step, 0.0)
