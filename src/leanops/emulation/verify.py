@@ -1,7 +1,7 @@
 """Verification: the tables against the ledger, topic by topic."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from leanops.emulation.boundaries import Boundaries, boundaries_of
 from leanops.emulation.checks import Checks
@@ -27,6 +27,10 @@ class TopicVerdict:
     """Period → rows of Curated."""
     rules: Mapping[str, int]
     """Rule and column → rows it refused."""
+    rows: Mapping[str, int] = field(default_factory=dict)
+    """What was sent and how much of it was too broken to land, and the rows found in each layer."""
+    drift: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    """Action and path → the batch that saw it first."""
 
     @property
     def passed(self) -> bool:
@@ -78,9 +82,18 @@ def _topic(runtime: Embedded, scenario: Scenario, topic: str, is_exact: bool) ->
             dict(fates.rows(_COPIES)),
             dict(fates.rows(_PERIODS)),
             dict(fates.rows(_RULES)),
+            dict(fates.rows(_ROWS)),
+            _drift(fates, boundaries),
         )
     finally:
         fates.close()
+
+
+def _drift(fates: Fates, boundaries: Boundaries) -> Mapping[tuple[str, str], int]:
+    numbers = {run.batch_id: run.number for run in boundaries.standardized}
+    is_logged = "details" in [name for name, *_ in fates.rows("DESCRIBE found_drift")]
+    found = fates.rows(_DRIFT) if is_logged else []
+    return {(action, path): numbers.get(batch, 1) for action, path, batch in reversed(found)}
 
 
 def _moved(boundaries: Boundaries) -> Check:
@@ -97,4 +110,13 @@ _RULES = """
 SELECT rule, count(*) FROM (
     SELECT unnest(failures) AS rule FROM error_row UNION ALL SELECT rule FROM message WHERE rule IS NOT NULL
 ) GROUP BY ALL ORDER BY 2 DESC, 1
+"""
+_ROWS = """
+SELECT 'published', count(*) FROM ledger UNION ALL SELECT 'dead', count(*) FROM ledger WHERE is_dead
+UNION ALL SELECT 'raw', count(*) FROM raw UNION ALL SELECT 'standardized', count(*) FROM found_standardized
+UNION ALL SELECT 'curated', count(*) FROM found_curated
+"""
+_DRIFT = """
+SELECT action, details->>'path' AS path, details->>'batch_id' FROM found_drift WHERE path IS NOT NULL
+ORDER BY detected_ts, action, path
 """
