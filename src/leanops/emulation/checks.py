@@ -95,7 +95,9 @@ class Checks:
                 cell = identifier(leaf.canonical)
                 sealed = f"LEFT JOIN seal_{at} ON x.{cell} = seal_{at}.text"
                 expected = f"SELECT x.*, sealed AS sealed_{at} FROM ({expected}) x {sealed}"
-        typed = {leaf.column: _typed(leaf, at) for at, leaf in enumerate(self.profile.leaves) if leaf.type}
+        # Before the first batch there is no table whose columns could be named.
+        leaves = enumerate(self.profile.leaves) if self._has("found_curated", "filename") else ()
+        typed = {leaf.column: _typed(leaf, at) for at, leaf in leaves if leaf.type}
         differs = _system() | {
             column: f"{value} IS DISTINCT FROM f.{identifier(column)}" for column, value in typed.items()
         }
@@ -155,7 +157,7 @@ class Checks:
     def _drift(self) -> Check:
         """Every path that came has one line in drift_log, and so has every change of kind."""
         self._found.load("found_drift", self._databases.ops_table("drift_log"), topic_only=True)
-        expected = {(leaf.canonical, "ADDED") for leaf in self.profile.leaves if self._came(leaf)}
+        expected = {(path, "ADDED") for path in self._came()}
         expected |= {(path, "ADDED") for path in self._paths("added")}
         expected |= {(path, "TYPE_CHANGED") for path in self._paths("changed")}
         logged = "SELECT details->>'path', action FROM found_drift WHERE action IN ('ADDED', 'TYPE_CHANGED')"
@@ -190,8 +192,12 @@ class Checks:
             for (path,) in self.fates.rows(f"SELECT DISTINCT unnest({column}) FROM message WHERE {arrived} ORDER BY 1")
         ]
 
-    def _came(self, leaf: Leaf) -> bool:
-        return bool(self.fates.rows(f"SELECT 1 FROM sent WHERE {identifier(leaf.canonical)} IS NOT NULL LIMIT 1"))
+    def _came(self) -> list[str]:
+        """The paths of the profile that events which were read have."""
+        paths = [leaf.canonical for leaf in self.profile.leaves]
+        counts = ", ".join(f"count({identifier(path)})" for path in paths)
+        found = self.fates.rows(f"SELECT {counts} FROM sent SEMI JOIN arrival USING (message_id)")[0]
+        return [path for path, count in zip(paths, found, strict=True) if count]
 
     def _has(self, table: str, column: str) -> bool:
         return column in [name for name, *_ in self.fates.rows(f"DESCRIBE {table}")]

@@ -4,11 +4,14 @@
 
 -- Every message once; the order of versions is (last_us, sent_us, message_id).
 CREATE TABLE message AS
-SELECT message_id, kind, key, rule, is_dead, is_fallback, failures, changed, map_keys(extra) AS added, sent_us,
-       coalesce('key:' || key, 'message:' || message_id) AS record_key, coalesce(version_us, sent_us) AS last_us,
+SELECT message_id, kind, key, rule, is_dead, is_fallback OR is_ahead AS is_fallback, failures, changed,
+       map_keys(extra) AS added, sent_us, coalesce('key:' || key, 'message:' || message_id) AS record_key,
+       CASE WHEN is_ahead THEN sent_us ELSE coalesce(version_us, sent_us) END AS last_us,
        coalesce(period, strftime(make_timestamp(sent_us), '%Y-%m')) AS month
 FROM (
-    SELECT sent.*, coalesce(sent.publish_us, landed.publish_us) AS sent_us
+    -- Only through Pub/Sub, which publishes today whatever day an event tells of, can a version be a day ahead.
+    SELECT sent.*, coalesce(sent.publish_us, landed.publish_us) AS sent_us,
+           coalesce(version_us > sent_us + 86_400_000_000, false) AS is_ahead
     FROM sent LEFT JOIN (SELECT message_id, min(publish_us) AS publish_us FROM raw GROUP BY ALL) landed
     USING (message_id)
 );

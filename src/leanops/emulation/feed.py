@@ -5,20 +5,25 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
+from functools import partial
 from itertools import islice
 from multiprocessing import get_context
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from leanops.domain.envelope import Envelope
 from leanops.emulation import ledger
 from leanops.emulation.generator import Message
-from leanops.emulation.scenario import Scenario
+from leanops.emulation.scenario import PUBSUB, Scenario
 from leanops.runtimes.dead_letters import bury_and_drain
 from leanops.runtimes.embedded import Embedded
 from leanops.runtimes.ingestion import DeliveryPart, breakers_of, process, processor_of, stream_of
 from leanops.usecases.patience import Patience
 from leanops.usecases.publish import EVENTS_PER_SEND
 from leanops.usecases.send import messages, send_all
+
+if TYPE_CHECKING:
+    from leanops.emulation.pubsub import Crossing
 
 CHUNKS_PER_PART = 5
 IDLE_S = 0.02
@@ -30,19 +35,35 @@ class Feed:
 
     def __init__(self, runtime: Embedded) -> None:
         self._runtime = runtime
+        self._crossing: Crossing | None = None
         # A fork of a process with threads and a JVM may hang. Events are many and hold no cycles: collecting them is
         # a fifth of the work.
         self._makers = ProcessPoolExecutor(1, mp_context=get_context("spawn"), initializer=gc.disable)
 
     def close(self) -> None:
         self._makers.shutdown(cancel_futures=True)
+        if self._crossing:
+            self._crossing.close()
 
     def run(self, scenario: Scenario, phase: str, progress: Progress = lambda _done: None) -> int:
         """Publish the events of a phase and bring them all to RAW; how many there were."""
-        home = self._runtime.home
+        home, crossing = self._runtime.home, self._bridged(scenario)
         made = [self._makers.submit(make_part, home, scenario, phase, *part) for part in _parts(scenario, phase)]
-        _land(self._runtime, made, progress)
-        return sum(one.result() for one in made)
+        land(self._runtime, made, progress)
+        events = sum(one.result() for one in made)
+        if crossing:
+            crossing.wait(list(scenario.names()), lambda left: progress(events - left))
+        return events
+
+    def _bridged(self, scenario: Scenario) -> "Crossing | None":
+        """The bridge, at work from the first phase on, where events have to cross one."""
+        if scenario.through == PUBSUB and self._crossing is None:
+            from leanops.emulation import pubsub
+
+            if len(scenario.events) == 1:
+                pubsub.prepare(scenario.names(), self._runtime.settings.bridge_subscription)
+            self._crossing = pubsub.Crossing(self._runtime, partial(land, self._runtime))
+        return self._crossing
 
 
 def _parts(scenario: Scenario, phase: str) -> list[tuple[str, int, int]]:
@@ -58,12 +79,18 @@ def _parts(scenario: Scenario, phase: str) -> list[tuple[str, int, int]]:
 
 
 def make_part(home: Path, scenario: Scenario, phase: str, topic: str, first: int, last: int) -> int:
-    """Make some chunks, send them to the topic's queue and write them into the ledger; how many events they were."""
+    """Make some chunks, send them on their way and write them into the ledger; how many events they were."""
     runtime = _opened(home)
     stream = scenario.stream(topic, phase)
     made = [message for index in range(first, last) for message in stream.chunk(index)]
-    send(runtime, topic, made)
-    ledger.write(home, topic, stream.profile, f"{phase}-{first:05d}", made)
+    ids = None
+    if scenario.through == PUBSUB:
+        from leanops.emulation.pubsub import publish
+
+        ids = publish(topic, made)
+    else:
+        send(runtime, topic, made)
+    ledger.write(home, topic, stream.profile, f"{phase}-{first:05d}", made, ids)
     return len(made)
 
 
@@ -87,8 +114,8 @@ def _opened(home: Path) -> Embedded:
     return _homes[home]
 
 
-def _land(runtime: Embedded, made: Sequence["Future[int]"], progress: Progress) -> None:
-    """Process and deliver until every part is made and all of it is in RAW."""
+def land(runtime: Embedded, made: Sequence["Future[int]"] = (), progress: Progress = lambda _done: None) -> None:
+    """Process and deliver until every part is made and all that is in the queues is in RAW."""
     processor, breakers = processor_of(runtime, Patience()), breakers_of(runtime)
     delivery, landed, is_processed = DeliveryPart(stream_of(runtime)), 0, threading.Event()
     failure: list[BaseException] = []

@@ -96,6 +96,11 @@ _EMPTY = pa.table(
         "message_id": pa.array([], pa.string()),
         "record_key": pa.array([], pa.string()),
         "idempotency_key": pa.array([], pa.string()),
+        "period_reference": pa.array([], pa.string()),
+        "ingestion_ts": pa.array([], pa.int64()),
+        "first_seen_ts": pa.array([], pa.int64()),
+        "publish_time": pa.array([], pa.timestamp("us", "UTC")),
+        "last_updated_ts": pa.array([], pa.timestamp("us", "UTC")),
     }
 )
 

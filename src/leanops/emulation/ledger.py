@@ -30,9 +30,22 @@ _FIELDS = {
 """Beside these, one column for each leaf of the profile, named by its path."""
 
 
-def write(home: Path, topic: str, profile: Profile, part: str, messages: Sequence[Message]) -> None:
-    """One part of a topic's ledger."""
-    columns = [_column(name, kind, messages) for name, kind in _FIELDS.items()]
+_STAMPS = ("message_id", "publish_us", "ingestion_ms")
+
+
+def write(
+    home: Path,
+    topic: str,
+    profile: Profile,
+    part: str,
+    messages: Sequence[Message],
+    ids: Sequence[str] | None = None,
+) -> None:
+    """One part of a topic's ledger; messages that got their ids on the way have times that only RAW knows."""
+    columns = [
+        _column(name, kind, messages) if ids is None or name not in _STAMPS else _stamped(name, kind, ids)
+        for name, kind in _FIELDS.items()
+    ]
     cells = [pa.array(column, pa.string()) for column in zip(*(message.cells for message in messages), strict=True)]
     names = [*_FIELDS, *(leaf.canonical for leaf in profile.leaves)]
     folder = home / FOLDER / topic
@@ -44,6 +57,10 @@ def _column(name: str, kind: pa.DataType, messages: Sequence[Message]) -> pa.Arr
     if name == "content":
         return pa.array([content(message.text) for message in messages], kind)
     return pa.array([getattr(message, name) for message in messages], kind)
+
+
+def _stamped(name: str, kind: pa.DataType, ids: Sequence[str]) -> pa.Array:
+    return pa.array(ids, kind) if name == "message_id" else pa.nulls(len(ids), kind)
 
 
 def content(text: str) -> str:

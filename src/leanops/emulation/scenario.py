@@ -1,16 +1,20 @@
 """What an emulation is made of; written in its home, so that its phases may run one by one."""
 
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import msgspec
 
+from leanops.domain.errors import UsageError
 from leanops.emulation.generator import Phase, Stream, phases
-from leanops.emulation.kinds import Rates, with_rates
+from leanops.emulation.kinds import COPIES, DAY2, Rates, with_rates
 from leanops.emulation.profile import Profile
 from leanops.emulation.profiles import PROFILES
 
 FILE = "emulation.json"
+QUEUE, PUBSUB = "queue", "pubsub"
+"""Where events enter."""
 DAYS = {"day1": 1_000_000, "day2": 50_000, "day4": 5_000}
 """Events of each day, unless somebody says otherwise."""
 
@@ -30,7 +34,7 @@ class Scenario(msgspec.Struct):
     seed: int = 1
     topics: int = 4
     rates: str = ""
-    through: str = "queue"
+    through: str = QUEUE
     events: dict[str, int] = {}
     """Phase → events it published, for those that ran."""
     steps: list[Step] = []
@@ -43,8 +47,22 @@ class Scenario(msgspec.Struct):
             found[f"{profile.name}_{round_ + 1}" if round_ else profile.name] = profile
         return found
 
+    def check(self) -> None:
+        """Raise UsageError where it cannot be played."""
+        with_rates(DAY2, self.rates)
+        if self.through == PUBSUB:
+            from leanops.emulation.pubsub import project
+
+            project()
+            if any(rate for kind, rate in with_rates({}, self.rates).items() if kind in COPIES):
+                raise UsageError(f"{' and '.join(COPIES)} cannot be sent through Pub/Sub; leave them out of --rates")
+
     def phase(self, name: str) -> Phase:
-        return phases(partial(_adjusted, self.rates))[name]
+        phase = phases(partial(_adjusted, self.rates))[name]
+        if self.through == PUBSUB:
+            # Pub/Sub gives every message an id of its own, so nobody outside can send one again.
+            phase = replace(phase, rates={kind: rate for kind, rate in phase.rates.items() if kind not in COPIES})
+        return phase
 
     def stream(self, topic: str, name: str) -> Stream:
         """The events of a topic in a phase that has its size."""

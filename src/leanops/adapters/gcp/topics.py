@@ -8,6 +8,7 @@ from typing import Any
 from google.api_core.exceptions import (
     AlreadyExists,
     GoogleAPICallError,
+    NotFound,
     RetryError,
     ServerError,
     TooManyRequests,
@@ -30,7 +31,7 @@ class PubSubTopics:
 
     def __init__(self, project: str, *, patience_s: float = 20.0) -> None:
         self.project = project
-        with self._answering():
+        with answering(self.project):
             self._publisher: Any = PublisherClient()
             self._subscriber: Any = SubscriberClient()
         self._call = {"retry": Retry(predicate=if_transient_error, timeout=patience_s), "timeout": CALL_S}
@@ -38,7 +39,7 @@ class PubSubTopics:
     def topics(self) -> list[ListedTopic]:
         """Page by page."""
         request = {"project": f"projects/{self.project}", "page_size": PAGE}
-        with self._answering():
+        with answering(self.project):
             found = [
                 ListedTopic(_id(topic.name), dict(topic.labels))
                 for topic in self._publisher.list_topics(request=request, **self._call)
@@ -49,7 +50,7 @@ class PubSubTopics:
         """Page by page."""
         request = {"project": f"projects/{self.project}", "page_size": PAGE}
         ours = f"projects/{self.project}/topics/"
-        with self._answering():
+        with answering(self.project):
             return {
                 _id(found.name): Subscription(
                     _id(found.topic) if found.topic.startswith(ours) else None, OUR_LABEL in found.labels.items()
@@ -70,32 +71,39 @@ class PubSubTopics:
             expiration_policy=ExpirationPolicy(),
             labels=dict([OUR_LABEL]),
         )
-        with self._answering(), suppress(AlreadyExists):
+        with answering(self.project), suppress(AlreadyExists):
             self._subscriber.create_subscription(request=wanted, **self._call)
+
+    def unsubscribe(self, subscription: str) -> None:
+        """Delete a subscription with all it holds; none is needed."""
+        name = f"projects/{self.project}/subscriptions/{subscription}"
+        with answering(self.project), suppress(NotFound):
+            self._subscriber.delete_subscription(request={"subscription": name}, **self._call)
 
     def close(self) -> None:
         """Close the connections."""
         self._publisher.transport.close()
         self._subscriber.transport.close()
 
-    @contextmanager
-    def _answering(self) -> Iterator[None]:
-        try:
-            yield
-        except (ServerError, TooManyRequests, RetryError) as away:
-            raise SourceUnavailableError(
-                f"Pub/Sub does not answer for project {self.project} ({type(away).__name__}); "
-                "check the network, then try again"
-            ) from away
-        except GoogleAPICallError as refused:
-            raise PermanentError(
-                f"Pub/Sub refuses project {self.project} ({type(refused).__name__}); "
-                "check its name and what these credentials may do"
-            ) from refused
-        except GoogleAuthError as unknown:
-            raise PermanentError(
-                "no Google credentials; name their file in GOOGLE_APPLICATION_CREDENTIALS, then try again"
-            ) from unknown
+
+@contextmanager
+def answering(project: str) -> Iterator[None]:
+    """One line for whatever Google's clients raise."""
+    try:
+        yield
+    except (ServerError, TooManyRequests, RetryError) as away:
+        raise SourceUnavailableError(
+            f"Pub/Sub does not answer for project {project} ({type(away).__name__}); check the network, then try again"
+        ) from away
+    except GoogleAPICallError as refused:
+        raise PermanentError(
+            f"Pub/Sub refuses project {project} ({type(refused).__name__}); "
+            "check its name and what these credentials may do"
+        ) from refused
+    except GoogleAuthError as unknown:
+        raise PermanentError(
+            "no Google credentials; name their file in GOOGLE_APPLICATION_CREDENTIALS, then try again"
+        ) from unknown
 
 
 def _id(name: str) -> str:

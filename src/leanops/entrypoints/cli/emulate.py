@@ -4,7 +4,7 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -23,14 +23,22 @@ Home = Annotated[
 Seed = Annotated[int, typer.Option("--seed", help="Another seed, other events.")]
 Topics = Annotated[int, typer.Option("--topics", min=1, max=1_000, help="How many topics; four profiles in turn.")]
 Rates = Annotated[str, typer.Option("--rates", help="How often things go wrong on day 2, as in cde=0.03,late=0.1.")]
+Through = Annotated[
+    Literal["queue", "pubsub"],
+    typer.Option(
+        "--through",
+        help="Where events enter: the queue, or the topics of GOOGLE_CLOUD_PROJECT in Pub/Sub (PUBSUB_EMULATOR_HOST "
+        "names its emulator) with a bridge; Pub/Sub gives out the ids, so duplicate and redelivery are left out.",
+    ),
+]
 Events = Annotated[int | None, typer.Option("--events", min=1, help="How many events.")]
 HOME = Path(".leanops-emulation")
 
 
 @app.command()
-def clean(home: Home = HOME, topics: Topics = 4, seed: Seed = 1, rates: Rates = "") -> None:
+def clean(home: Home = HOME, topics: Topics = 4, seed: Seed = 1, rates: Rates = "", through: Through = "queue") -> None:
     """Make an empty home for an emulation; an earlier emulation in it is removed, anything else is left alone."""
-    _made(home, topics, seed, rates)
+    _made(home, topics, seed, rates, through)
     say(f"made {home}; next: leanops emulate day1")
 
 
@@ -70,12 +78,19 @@ def verify(home: Home = HOME) -> None:
 
 
 @app.command()
-def full(home: Home = HOME, events: Events = None, topics: Topics = 4, seed: Seed = 1, rates: Rates = "") -> None:
+def full(
+    home: Home = HOME,
+    events: Events = None,
+    topics: Topics = 4,
+    seed: Seed = 1,
+    rates: Rates = "",
+    through: Through = "queue",
+) -> None:
     """All phases from clean to verify; days 2 and 4 have a 20th and a 200th of the events of day 1."""
     first = _size("day1", events)
     sizes = {"day1": first, "day2": max(1, first // 20), "day4": max(1, first // 200)}
     started = time.monotonic()
-    _made(home, topics, seed, rates)
+    _made(home, topics, seed, rates, through)
     with _opened(home) as emulation:
         _tell(emulation.play(sizes))
         verdict = emulation.verify()
@@ -83,13 +98,13 @@ def full(home: Home = HOME, events: Events = None, topics: Topics = 4, seed: See
     _judge(verdict)
 
 
-def _made(home: Path, topics: int, seed: int, rates: str, settings: str = "") -> None:
-    from leanops.emulation.kinds import DAY2, with_rates
+def _made(home: Path, topics: int, seed: int, rates: str, through: str = "queue", settings: str = "") -> None:
     from leanops.emulation.phases import fresh_home
     from leanops.emulation.scenario import Scenario
 
-    with_rates(DAY2, rates)
-    fresh_home(home.expanduser().resolve(), Scenario(seed=seed, topics=topics, rates=rates), settings)
+    scenario = Scenario(seed=seed, topics=topics, rates=rates, through=through)
+    scenario.check()
+    fresh_home(home.expanduser().resolve(), scenario, settings)
 
 
 def _size(phase: str, events: int | None) -> int:
