@@ -97,9 +97,9 @@ class Checks:
                 expected = f"SELECT x.*, sealed AS sealed_{at} FROM ({expected}) x {sealed}"
         # Before the first batch there is no table whose columns could be named.
         leaves = enumerate(self.profile.leaves) if self._has("found_curated", "filename") else ()
-        typed = {leaf.column: _typed(leaf, at) for at, leaf in leaves if leaf.type}
+        values = {leaf.column: typed(leaf, at) for at, leaf in leaves if leaf.type}
         differs = _system() | {
-            column: f"{value} IS DISTINCT FROM f.{identifier(column)}" for column, value in typed.items()
+            column: f"{value} IS DISTINCT FROM f.{identifier(column)}" for column, value in values.items()
         }
         found = "SELECT *, 'key:' || idempotency_key AS record_key FROM found_curated"
         return self._found.compare("rows of Curated", expected, found, "record_key", differs)
@@ -207,7 +207,7 @@ def _system() -> dict[str, str]:
     return {name: f"{value} IS DISTINCT FROM f.{name}" for name, value in _SAME.items()}
 
 
-def _typed(leaf: Leaf, at: int) -> str:
+def typed(leaf: Leaf, at: int) -> str:
     """What Curated must hold of a leaf; DuckDB's casts know nothing of Spark's."""
     cell = f"e.{identifier(leaf.canonical)}"
     if leaf.default is not None:

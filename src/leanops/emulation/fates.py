@@ -12,7 +12,8 @@ from leanops.emulation.boundaries import Boundaries
 from leanops.runtimes.embedded import Embedded
 
 _STATEMENTS = files("leanops.emulation").joinpath("fates.sql").read_text(encoding="utf-8")
-_RAW = "message_id VARCHAR, publish_us BIGINT, ingestion_ms BIGINT, content VARCHAR, batch INT"
+RAW = "message_id VARCHAR, publish_us BIGINT, ingestion_ms BIGINT, content VARCHAR, batch INT"
+"""Columns of `raw`; `batch` is the number of the Standardized batch that read the row, NULL where none has yet."""
 _COMMENT = re.compile(r"--[^\n]*")
 
 
@@ -21,24 +22,14 @@ class Fates:
 
     def __init__(self, runtime: Embedded, topic: str, boundaries: Boundaries) -> None:
         self.connection = duckdb.connect(config={"temp_directory": str(runtime.home / "scratch" / "duckdb")})
-        self.connection.execute("SET TimeZone = 'UTC'")
-        self.connection.execute("CREATE MACRO months(period) AS period[1:4]::INT * 12 + period[6:7]::INT")
-        parts = ledger.parts(runtime.home, topic)
-        self.connection.execute(f"CREATE VIEW ledger AS FROM read_parquet({listed(parts)})")
-        self.connection.execute("CREATE VIEW sent AS FROM ledger WHERE kind NOT IN ('duplicate', 'redelivery')")
         self._read_raw(boundaries)
         runs = [(run.number, run.source_from, run.source_to) for run in boundaries.curated]
-        self.connection.execute("CREATE TABLE curated_run (number INT, source_from BIGINT, source_to BIGINT)")
-        if runs:
-            self.connection.executemany("INSERT INTO curated_run VALUES (?, ?, ?)", runs)
-        for statement in _COMMENT.sub("", _STATEMENTS).split(";"):
-            if statement.strip():
-                self.connection.execute(statement)
+        work_out(self.connection, ledger.parts(runtime.home, topic), runs)
 
     def _read_raw(self, boundaries: Boundaries) -> None:
         """RAW as DuckDB reads it from its files, each row with the batch of its file."""
         connection = self.connection
-        connection.execute(f"CREATE TABLE raw ({_RAW})")
+        connection.execute(f"CREATE TABLE raw ({RAW})")
         if boundaries.files:
             connection.execute("CREATE TABLE raw_file (filename VARCHAR, batch INT)")
             connection.executemany("INSERT INTO raw_file VALUES (?, ?)", list(boundaries.files.items()))
@@ -58,6 +49,22 @@ class Fates:
 
     def close(self) -> None:
         self.connection.close()
+
+
+def work_out(
+    connection: duckdb.DuckDBPyConnection, parts: Sequence[str], curated_runs: Sequence[Sequence[Any]]
+) -> None:
+    """Make the tables of fates.sql, from the files of a ledger and in a database that has `raw`."""
+    connection.execute("SET TimeZone = 'UTC'")
+    connection.execute("CREATE MACRO months(period) AS period[1:4]::INT * 12 + period[6:7]::INT")
+    connection.execute(f"CREATE VIEW ledger AS FROM read_parquet({listed(parts)})")
+    connection.execute("CREATE VIEW sent AS FROM ledger WHERE kind NOT IN ('duplicate', 'redelivery')")
+    connection.execute("CREATE TABLE curated_run (number INT, source_from BIGINT, source_to BIGINT)")
+    if curated_runs:
+        connection.executemany("INSERT INTO curated_run VALUES (?, ?, ?)", curated_runs)
+    for statement in _COMMENT.sub("", _STATEMENTS).split(";"):
+        if statement.strip():
+            connection.execute(statement)
 
 
 def listed(paths: Iterable[str]) -> str:
