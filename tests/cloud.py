@@ -68,6 +68,14 @@ class Cloud:
             self._call("Subscriber/ModifyAckDeadline", back, None)
         return [one.message.message_id for one in found]
 
+    def take(self, identity: str) -> str:
+        """The id of a message that the subscription hands out now, and never again."""
+        name = full_name(identity)
+        asked = pubsub.PullRequest(subscription=name, max_messages=1)
+        (found,) = self._call("Subscriber/Pull", asked, pubsub.PullResponse).received_messages
+        self._call("Subscriber/Acknowledge", pubsub.AcknowledgeRequest(subscription=name, ack_ids=[found.ack_id]), None)
+        return str(found.message.message_id)
+
     def _call(self, method: str, request: Any, answer: Any) -> Any:
         call = self._channel.unary_unary(
             f"/google.pubsub.v1.{method}",

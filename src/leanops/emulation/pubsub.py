@@ -113,8 +113,8 @@ class Crossing:
                 raise EmulationError(f"the bridge has ended by itself; see why in {self._log}")
             if time.monotonic() > deadline:
                 raise EmulationError(
-                    f"{left:,} events were published and never came, {patience_s:.0f} s after the last one; the bridge "
-                    f"says why in {self._log}, and leanops emulate verify names them"
+                    f"of the events published, {left:,} did not come within {patience_s:.0f} s of the last one; see "
+                    f"{self._log}, and have them named with: leanops emulate verify"
                 )
             tell(left)
             time.sleep(PAUSE_S)
