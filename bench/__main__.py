@@ -10,7 +10,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
-from bench import bridge, ingest, plan
+from bench import bridge, emulation, ingest, plan
 from bench.cycles import Cycles
 from bench.rows import Row
 
@@ -22,9 +22,8 @@ def main() -> int:
     options = argparse.ArgumentParser(prog="make bench", description=main.__doc__)
     options.add_argument("--events", type=int, default=1_000_000)
     options.add_argument("--rounds", type=int, default=3, help="measured rounds")
-    options.add_argument(
-        "--only", choices=["cycles", "plan", "ingest", "bridge"], help="one group, whose rows are replaced"
-    )
+    names = ["cycles", "plan", "ingest", "bridge", "emulation"]
+    options.add_argument("--only", choices=names, help="one group, whose rows are replaced")
     options.add_argument("--keep", action="store_true", help="do not write the results file")
     chosen = options.parse_args()
     with tempfile.TemporaryDirectory(prefix="leanops-bench-") as folder:
@@ -33,6 +32,7 @@ def main() -> int:
             "plan": lambda: plan.measure(Path(folder), chosen.events, chosen.rounds),
             "ingest": lambda: ingest.measure(Path(folder), chosen.events),
             "bridge": lambda: bridge.measure(chosen.rounds),
+            "emulation": lambda: emulation.measure(Path(folder), chosen.events),
         }
         found = {name: run() for name, run in groups.items() if chosen.only in (None, name)}
     rows = [one for group in found.values() for one in group]
