@@ -1,10 +1,12 @@
 """Which batch read which row of RAW: the boundaries of the run history over the files of the table."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from bisect import bisect_left, bisect_right
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from leanops.domain.batches import CURATED, STANDARDIZED
+from leanops.domain.snapshots import TableView, watermark_from
 from leanops.runtimes.embedded import Embedded
 
 _COUNTS = {
@@ -55,21 +57,45 @@ class Boundaries:
 
 
 def boundaries_of(runtime: Embedded, topic: str) -> Boundaries:
-    """How a topic was cut into batches."""
+    """How a topic was cut into batches; a batch that was recorded late stands where it read, not where it was told."""
     databases, catalog = runtime.platform.rules.databases, runtime.catalog
     history = databases.ops_table("job_run_history")
-    rows = (
-        runtime.platform.catalog.select(history, list(_COLUMNS), f"topic_name = '{topic}'")
-        if runtime.platform.catalog.load(history)
-        else []
-    )
+    rows = runtime.platform.catalog.select(history, list(_COLUMNS), f"topic_name = '{topic}'")
     table = catalog.load_table(databases.raw_table(topic))
     entries = _entries(table)
-    position = {snapshot: sequence for snapshot, sequence, _ in entries}
-    standardized = _runs(rows, STANDARDIZED, lambda row: position.get(row["source_to"], 0))
-    ends = [(position.get(run.source_to, 0), run.number) for run in standardized]
-    files = {path: next((number for end, number in ends if sequence <= end), None) for _, sequence, path in entries}
-    return Boundaries(standardized, _runs(rows, CURATED, lambda row: row["source_to"]), files)
+    # A snapshot that was expired is known by its files, one whose files were rewritten by the table's history.
+    places = {one.snapshot_id: one.sequence_number or 0 for one in table.metadata.snapshots}
+    places |= {snapshot: sequence for snapshot, sequence, _ in entries}
+    standardized = _runs(rows, STANDARDIZED, lambda row: places.get(row["source_to"], 0))
+    ends = [places.get(run.source_to, 0) for run in standardized]
+    files = {path: _reader(ends, sequence) for _, sequence, path in entries}
+    written = _sequence(runtime.platform.catalog.load(databases.standardized_table(topic)), standardized)
+    return Boundaries(standardized, _numbered(_runs(rows, CURATED, lambda row: row["source_to"]), written), files)
+
+
+def _reader(ends: Sequence[int], sequence: int) -> int | None:
+    """The number of the first batch that ended at this place of RAW or behind it."""
+    at = bisect_left(ends, sequence)
+    return at + 1 if at < len(ends) else None
+
+
+def _sequence(table: TableView | None, runs: Sequence[Run]) -> list[int]:
+    """The batch-seq of every batch of Standardized; it rises with every commit, also with one that is no batch."""
+    marks = [watermark_from(snapshot) for snapshot in table.snapshots.values()] if table else []
+    known = {mark.batch_id: mark.batch_seq for mark in marks if mark}
+    return [known.get(run.batch_id, run.number) for run in runs]
+
+
+def _numbered(curated: Sequence[Run], written: Sequence[int]) -> list[Run]:
+    """Batches of Curated whose range counts the batches of Standardized, where the table has their batch-seq."""
+    return [
+        replace(
+            run,
+            source_from=bisect_right(written, run.source_from or 0),
+            source_to=bisect_right(written, run.source_to),
+        )
+        for run in curated
+    ]
 
 
 _COLUMNS = (

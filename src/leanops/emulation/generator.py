@@ -8,7 +8,7 @@ from random import Random
 from typing import NamedTuple
 
 from leanops.domain.envelope import micros
-from leanops.emulation.kinds import COPIES, DAY1, DAY2, DAY4, Kind, Rates
+from leanops.emulation.kinds import COPIES, DAY1, DAY2, DAY4, SOAK, Kind, Rates
 from leanops.emulation.leaves import MICROS, Draw, text_of
 from leanops.emulation.profile import KEY, Profile
 from leanops.emulation.twists import twisted
@@ -52,6 +52,8 @@ class Phase:
     usual: Kind
     rates: Rates
     lasts: timedelta = timedelta(hours=20)
+    is_long: bool = False
+    """Whether its own events are corrected and sent again later in it."""
 
 
 def phases(rates: Callable[[Rates], Rates] = lambda defaults: defaults) -> dict[str, Phase]:
@@ -62,6 +64,11 @@ def phases(rates: Callable[[Rates], Rates] = lambda defaults: defaults) -> dict[
         "day2": Phase("day2", FIRST_DAY + day, Kind.CORRECTION, rates(DAY2)),
         "day4": Phase("day4", FIRST_DAY + 3 * day, Kind.CROSS_PERIOD, DAY4),
     }
+
+
+def soak(rates: Callable[[Rates], Rates], lasts: timedelta) -> Phase:
+    """A day in which everything happens at once, from its first event on."""
+    return Phase("soak", FIRST_DAY, Kind.CORRECTION, rates(SOAK), lasts, is_long=True)
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,15 +83,29 @@ class Stream:
     known: int = 0
     """How many things there were before."""
     earlier: "Stream | None" = None
+    size: int = CHUNK
+    """Events of a chunk."""
+
+    @property
+    def first(self) -> int:
+        """How many things the first day told of; none on that day itself."""
+        return (self.earlier.first or self.earlier.events) if self.earlier else 0
 
     @property
     def chunks(self) -> int:
-        return -(-self.events // CHUNK)
+        return -(-self.events // self.size)
 
     def chunk(self, index: int) -> list[Message]:
         """The messages of one chunk, in the order in which they are sent."""
-        first = index * CHUNK
-        return _Chunk(self, index, range(first, min(first + CHUNK, self.events))).messages()
+        return self._chunk(index).messages()
+
+    def originals(self, index: int) -> list[Message]:
+        """The messages of one chunk that are no copies; they depend on no other chunk."""
+        return self._chunk(index).messages(with_copies=False)
+
+    def _chunk(self, index: int) -> "_Chunk":
+        first = index * self.size
+        return _Chunk(self, index, range(first, min(first + self.size, self.events)))
 
 
 class _Chunk:
@@ -92,15 +113,23 @@ class _Chunk:
 
     def __init__(self, stream: Stream, index: int, positions: range) -> None:
         self.stream, self.index, self.positions = stream, index, positions
-        self.random = Random(f"{stream.seed}/{stream.topic}/{stream.phase.name}/{index}")
+        name = f"{stream.seed}/{stream.topic}/{stream.phase.name}/{index}"
+        self.random = Random(name)
+        # Apart, so that what is made is the same whether copies are or not.
+        self.copying = Random(f"{name}/copies")
+        # Each thing of the first day has an event; of those that came later many a number has none.
+        self.known = stream.known + positions.start if stream.phase.is_long else stream.first
         self.made: list[Message] = []
 
-    def messages(self) -> list[Message]:
+    def messages(self, *, with_copies: bool = True) -> list[Message]:
         stream, random, positions = self.stream, self.random, self.positions
         rates = stream.phase.rates
         kinds: list[Kind] = random.choices(
             [*rates, stream.phase.usual], [*rates.values(), max(0.0, 1 - sum(rates.values()))], k=len(positions)
         )
+        if kinds[0] == Kind.DUPLICATE or (kinds[0] in COPIES and not stream.earlier):
+            # Nothing was sent yet that could be sent again.
+            kinds[0] = stream.phase.usual
         begins, step = micros(stream.phase.begins), stream.phase.lasts / timedelta(microseconds=1) / stream.events
         arrivals = [begins + int(step * position) for position in positions]
         numbers = [self._number(kind, position) for kind, position in zip(kinds, positions, strict=True)]
@@ -112,11 +141,9 @@ class _Chunk:
         for place, (kind, arrived, cells) in enumerate(zip(kinds, arrivals, rows, strict=True)):
             ingested = (arrived + 10 * MINUTE) // 1_000
             if kind in COPIES:
-                copied = self._copied(kind)
-                if copied:
-                    self.made.append(copied._replace(kind=kind, ingestion_ms=ingested))
-                    continue
-                kind = stream.phase.usual
+                if with_copies:
+                    self.made.append(self._copied(kind)._replace(kind=kind, ingestion_ms=ingested))
+                continue
             name = f"{stream.topic}-{stream.phase.name}-{positions[place]:07d}"
             version = versions[place] if stream.profile.has_version else None
             text = stream.profile.text(cells) if kind in _UNCHANGED else ""
@@ -142,8 +169,8 @@ class _Chunk:
         )
 
     def _number(self, kind: Kind, position: int) -> int:
-        known = self.stream.known
-        return known + position if kind == Kind.NEW or not known else self.random.randrange(known)
+        is_new = kind == Kind.NEW or not self.known
+        return self.stream.known + position if is_new else self.random.randrange(self.known)
 
     def _published(self, kind: Kind, arrived: int) -> int:
         """Before it arrives, by up to some minutes; what is late, before everything else."""
@@ -159,11 +186,14 @@ class _Chunk:
             month += self.random.choice(FAR)
         return _month(month)
 
-    def _copied(self, kind: Kind) -> Message | None:
+    def _copied(self, kind: Kind) -> Message:
         """A message that was sent before: a moment ago, or days."""
-        if kind == Kind.DUPLICATE or self.stream.earlier is None:
-            return self.random.choice(self.made) if self.made else None
-        return self.random.choice(_earlier(self.stream.earlier, self.index % self.stream.earlier.chunks))
+        stream = self.stream
+        if kind == Kind.REDELIVERY and stream.phase.is_long and self.index:
+            return self.copying.choice(_earlier(stream, Random(self.index).randrange(self.index)))
+        if kind == Kind.DUPLICATE or stream.earlier is None:
+            return self.copying.choice(self.made)
+        return self.copying.choice(_earlier(stream.earlier, self.index % stream.earlier.chunks))
 
 
 _UNCHANGED = frozenset({Kind.NEW, Kind.CORRECTION, Kind.CROSS_PERIOD, Kind.FAR_PERIOD, Kind.LATE})
@@ -171,7 +201,7 @@ _UNCHANGED = frozenset({Kind.NEW, Kind.CORRECTION, Kind.CROSS_PERIOD, Kind.FAR_P
 
 @lru_cache(maxsize=1)
 def _earlier(stream: Stream, index: int) -> Sequence[Message]:
-    return stream.chunk(index)
+    return stream.originals(index)
 
 
 @lru_cache(maxsize=1_000)

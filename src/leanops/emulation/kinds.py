@@ -69,6 +69,7 @@ DAY2: Rates = _spread(
         "oversized": 0.0001,
     }
 )
+SOAK: Rates = {**DAY2, Kind.NEW: 0.3}
 DAY4: Rates = _spread({"far_period": 0.15, "correction": 0.05, "duplicate": 0.03, "redelivery": 0.03, "late": 0.04})
 
 

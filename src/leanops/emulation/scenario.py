@@ -1,13 +1,14 @@
 """What an emulation is made of; written in its home, so that its phases may run one by one."""
 
 from dataclasses import replace
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 
 import msgspec
 
 from leanops.domain.errors import UsageError
-from leanops.emulation.generator import Phase, Stream, phases
+from leanops.emulation.generator import Phase, Stream, phases, soak
 from leanops.emulation.kinds import COPIES, DAY2, Rates, with_rates
 from leanops.emulation.profile import Profile
 from leanops.emulation.profiles import PROFILES
@@ -15,6 +16,7 @@ from leanops.emulation.profiles import PROFILES
 FILE = "emulation.json"
 QUEUE, PUBSUB = "queue", "pubsub"
 """Where events enter."""
+SOAK, TURNS_PER_SECOND, LEAST_CHUNK = "soak", 10, 20
 DAYS = {"day1": 1_000_000, "day2": 50_000, "day4": 5_000}
 """Events of each day, unless somebody says otherwise."""
 
@@ -36,7 +38,11 @@ class Scenario(msgspec.Struct):
     rates: str = ""
     through: str = QUEUE
     events: dict[str, int] = {}
-    """Phase → events it published, for those that ran."""
+    """Phase → events it published, for those that ran; of a soak, those it was to publish."""
+    rate: int = 0
+    """Events a second of a soak."""
+    kills: dict[str, int] = {}
+    """Worker → how often a soak killed it."""
     steps: list[Step] = []
 
     def names(self) -> dict[str, Profile]:
@@ -58,7 +64,10 @@ class Scenario(msgspec.Struct):
                 raise UsageError(f"{' and '.join(COPIES)} cannot be sent through Pub/Sub; leave them out of --rates")
 
     def phase(self, name: str) -> Phase:
-        phase = phases(partial(_adjusted, self.rates))[name]
+        adjusted = partial(_adjusted, self.rates)
+        if name == SOAK:
+            return soak(adjusted, timedelta(seconds=self.events[SOAK] / self.rate))
+        phase = phases(adjusted)[name]
         if self.through == PUBSUB:
             # Pub/Sub gives every message an id of its own, so nobody outside can send one again.
             phase = replace(phase, rates={kind: rate for kind, rate in phase.rates.items() if kind not in COPIES})
@@ -68,14 +77,27 @@ class Scenario(msgspec.Struct):
         """The events of a topic in a phase that has its size."""
         at, known = list(self.names()).index(topic), 0
         earlier: Stream | None = None
+        if name == SOAK:
+            return Stream(
+                topic, self.names()[topic], self.seed, self.phase(SOAK), self._share(SOAK, at), size=self._size()
+            )
         for phase in DAYS:
-            share = self.events.get(phase, 0) // self.topics + (at < self.events.get(phase, 0) % self.topics)
+            share = self._share(phase, at)
             stream = Stream(topic, self.names()[topic], self.seed, self.phase(phase), share, known, earlier)
             if phase == name:
                 return stream
             if share:
                 earlier, known = stream, known + share
         raise AssertionError(name)
+
+    def _share(self, phase: str, at: int) -> int:
+        """How many of a phase's events are those of one topic."""
+        events = self.events.get(phase, 0)
+        return events // self.topics + (at < events % self.topics)
+
+    def _size(self) -> int:
+        """Events of a soak that are sent at once."""
+        return max(LEAST_CHUNK, self.rate // (TURNS_PER_SECOND * self.topics))
 
     def save(self, home: Path) -> None:
         (home / FILE).write_bytes(msgspec.json.format(msgspec.json.encode(self)))

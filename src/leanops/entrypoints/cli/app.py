@@ -24,6 +24,7 @@ from leanops.entrypoints.cli import (
     schema,
     schema_lint,
     serve,
+    soak,
     sql,
     status,
     topics,
@@ -56,7 +57,8 @@ app.command("sql")(sql.sql)
 app.add_typer(errors.app, name="errors", help="Quarantined rows: list, show.")
 app.add_typer(dlq.app, name="dlq", help="Dead letters: list, show, drain, replay, discard.")
 app.add_typer(breaker.app, name="breaker", help="Circuit breakers: show, open, close.")
-app.add_typer(emulate.app, name="emulate", help="Emulation: clean, day1, schema, day2, day4, verify, full.")
+emulate.app.command("soak")(soak.soak)
+app.add_typer(emulate.app, name="emulate", help="Emulation: clean, day1, schema, day2, day4, verify, full, soak.")
 app.command("drift")(drift.drift)
 app.command("doctor")(doctor.doctor)
 

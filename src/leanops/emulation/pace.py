@@ -1,0 +1,68 @@
+"""When the next events of a soak are due, and when its next worker dies."""
+
+import re
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from random import Random
+
+from leanops.domain.errors import UsageError
+
+_DURATION = re.compile(r"(?:([0-9]+)h)?(?:([0-9]+)m)?(?:([0-9]+)s)?")
+Now = Callable[[], float]
+
+
+def seconds_of(text: str) -> int:
+    """The seconds of `90s`, `30m` or `1h30m`; raises UsageError for anything else, and for no time at all."""
+    found = _DURATION.fullmatch(text.strip())
+    hours, minutes, seconds = (int(part or 0) for part in found.groups()) if found else (0, 0, 0)
+    total = hours * 3_600 + minutes * 60 + seconds
+    if not total:
+        raise UsageError(f"{text!r} is no duration; write it as 90s, 30m or 1h30m")
+    return total
+
+
+@dataclass
+class Pace:
+    """So many events a second, for so many seconds from now."""
+
+    rate: int
+    seconds: float
+    now: Now = time.monotonic
+    _started: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._started = self.now()
+
+    @property
+    def elapsed(self) -> float:
+        return self.now() - self._started
+
+    @property
+    def is_over(self) -> bool:
+        return self.elapsed >= self.seconds
+
+    def owed(self, sent: int) -> int:
+        """How many more should have been sent by now; what was missed is made up for."""
+        return int(min(self.elapsed, self.seconds) * self.rate) - sent
+
+
+class Kills:
+    """A worker now and then: the moments and the names are drawn from the seed."""
+
+    def __init__(self, every_s: float | None, names: Sequence[str], seed: int, now: Now = time.monotonic) -> None:
+        self._every_s, self._names, self._now = every_s, list(names), now
+        self._random = Random(f"{seed}/kills")
+        self._next = self._drawn()
+
+    def due(self) -> str | None:
+        """The worker that has to die now, if one has; a moment that was missed is not made up for."""
+        if self._now() < self._next:
+            return None
+        self._next = self._drawn()
+        return self._random.choice(self._names)
+
+    def _drawn(self) -> float:
+        if self._every_s is None:
+            return float("inf")
+        return self._now() + self._every_s * self._random.uniform(0.5, 1.5)
