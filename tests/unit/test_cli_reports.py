@@ -9,7 +9,8 @@ import pytest
 
 from leanops.domain.accounting import Totals
 from leanops.domain.tables import ERRORS, STANDARDIZED
-from leanops.emulation.demo import fresh_home
+from leanops.emulation.phases import fresh_home
+from leanops.emulation.scenario import Scenario
 from leanops.entrypoints.cli.output import printable, shown
 from leanops.runtimes.embedded import Embedded
 from leanops.usecases.deploy_schema import deploy_schema
@@ -156,17 +157,17 @@ def test_data_cannot_steer_the_terminal() -> None:
     assert printable("a\x1b[31mred\x07\r\n\tb") == "a\\x1b[31mred\\x07\\x0d\n\tb"
 
 
-def test_the_demo_replaces_only_a_demo(leanops: Leanops, tmp_path: Path) -> None:
+def test_the_demo_replaces_only_an_emulation(leanops: Leanops, tmp_path: Path) -> None:
     precious = tmp_path / "precious"
     precious.mkdir()
     (precious / "file").write_text("mine")
     ran = leanops("demo", str(precious))
-    assert (ran.code, "choose another path" in ran.err) == (2, True)
+    assert (ran.code, "choose another folder" in ran.err) == (2, True)
     assert (precious / "file").read_text() == "mine"
 
 
-def test_a_second_demo_starts_afresh(tmp_path: Path) -> None:
-    home = fresh_home(tmp_path / "demo")
+def test_a_second_emulation_starts_afresh(tmp_path: Path) -> None:
+    home = fresh_home(tmp_path / "emulation", Scenario())
     (home / "state.db").write_text("old")
-    assert not (fresh_home(home) / "state.db").exists()
-    assert (home / "leanops.toml").exists()
+    assert not (fresh_home(home, Scenario(), "# mine\n") / "state.db").exists()
+    assert (home / "leanops.toml").read_text() == "# mine\n"

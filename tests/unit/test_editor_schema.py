@@ -11,6 +11,7 @@ from jsonschema import Draft202012Validator
 
 from bench.data import TOPIC_SCHEMA
 from leanops.domain.lint import lint
+from leanops.emulation.profiles import PROFILES
 from tests.oracle import vocabulary
 from tests.unit.test_lint_laws import CHANGES, WHOLE, written
 from tests.unit.test_schema import GOOD
@@ -18,7 +19,9 @@ from tests.unit.test_schema import GOOD
 ROOT = Path(__file__).parents[2]
 PUBLISHED: dict[str, Any] = json.loads((ROOT / "docs/reference/schema.json").read_text(encoding="utf-8"))
 VALIDATOR = Draft202012Validator(PUBLISHED)
-FILES = ["examples/orders/schema.json", "src/leanops/emulation/orders.schema.json"]
+FILES = ["examples/orders/schema.json", "examples/orders/schema-2.json"]
+
+EMULATED = [profile.schema(profile.name) for profile in PROFILES]
 
 
 def faults(value: Any) -> list[str]:
@@ -48,8 +51,8 @@ def test_the_files_of_the_repository_are_valid(file: str) -> None:
     assert faults(json.loads((ROOT / file).read_text(encoding="utf-8"))) == []
 
 
-@pytest.mark.parametrize("value", [GOOD, WHOLE, vocabulary.SCHEMA, TOPIC_SCHEMA])
-def test_the_schemas_of_tests_and_benchmark_are_valid(value: Any) -> None:
+@pytest.mark.parametrize("value", [GOOD, WHOLE, vocabulary.SCHEMA, TOPIC_SCHEMA, *EMULATED])
+def test_the_schemas_of_tests_benchmark_and_emulation_are_valid(value: Any) -> None:
     assert faults(json.loads(json.dumps(value))) == []
 
 

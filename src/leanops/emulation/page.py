@@ -8,6 +8,7 @@ from leanops.emulation.found import Check
 from leanops.emulation.markup import Markup, element, joined
 from leanops.emulation.picture import flow_picture
 from leanops.emulation.report import Report, TopicReport
+from leanops.emulation.scenario import Step
 
 _STYLE = Markup(files("leanops.emulation").joinpath("page.css").read_text(encoding="utf-8"))
 Cell = int | str | Markup
@@ -37,14 +38,11 @@ def _sections(report: Report) -> list[Markup]:
         element(
             "div",
             _section("Phases", "What each step took, and how many rows went through it in a second.", _phases(report)),
-            element(
-                "div",
-                _section("Slowest steps", "Single batches, and the steps that are none.", _slowest(report)),
-                _section("Errors by rule", "Rows a rule refused; a row may break several.", _rules(report)),
-            ),
+            _section("Errors by rule", "Rows a rule refused; a row may break several.", _rules(report)),
             class_="pair",
         ),
         _section("Topics", "Rows of every layer, and how many checks they passed.", _topics(report)),
+        _section("Slowest steps", "Single batches, and the steps that are none.", _slowest(report)),
         _section("Rows per period", "Curated rows by the month they belong to.", _periods(report)),
         _section("What became of every kind of event", _KINDS, _kinds(report)),
         _section("Drift", "Paths that came after the first batch, and paths whose kind changed.", _drift(report)),
@@ -111,15 +109,19 @@ def _phases(report: Report) -> Markup:
     found = []
     for phase in report.phases:
         found.append(element("h3", phase.name, element("span", f"{phase.seconds:,.1f} s")))
-        for step in phase.steps:
-            rate = f"{step.rows:,} rows, {step.rows / step.seconds:,.0f}/s" if step.rows and step.seconds else ""
-            found.append(_bar(step.what, f"{step.seconds:,.1f} s", step.seconds / (longest or 1), rate))
+        found += [_step(step.what, step, longest) for step in phase.steps]
     return joined(*found)
 
 
 def _slowest(report: Report) -> Markup:
-    longest = max((seconds for _, seconds in report.slowest), default=0.0) or 1
-    return joined(*(_bar(what, f"{seconds:,.1f} s", seconds / longest) for what, seconds in report.slowest))
+    longest = max((step.seconds for step in report.slowest), default=0.0)
+    found = [_step(f"{step.phase}: {step.what}", step, longest) for step in report.slowest]
+    return element("div", *found, class_="columns")
+
+
+def _step(name: str, step: Step, longest: float) -> Markup:
+    rate = f"{step.rows:,} rows, {step.rows / step.seconds:,.0f}/s" if step.rows and step.seconds else ""
+    return _bar(name, f"{step.seconds:,.1f} s", step.seconds / (longest or 1), rate)
 
 
 def _bar(name: str, value: str, share: float, note: str = "", tone: str = "plain") -> Markup:

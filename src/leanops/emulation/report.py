@@ -106,7 +106,8 @@ class Report:
     """Kind → fate → messages."""
     copies: Mapping[str, int]
     periods: Mapping[str, int]
-    slowest: tuple[tuple[str, float], ...]
+    slowest: tuple[Step, ...]
+    """Batches under the name of their topic, and the steps that are none."""
 
     def failed(self) -> list[tuple[str, Check]]:
         """Topic and check of everything that is not as it must be."""
@@ -205,17 +206,17 @@ def _phases(steps: Sequence[Step]) -> tuple[Phase, ...]:
     return tuple(Phase(name, tuple(step for step in steps if step.phase == name)) for name in names)
 
 
-def _slowest(steps: Sequence[Step], verdict: Verdict) -> tuple[tuple[str, float], ...]:
-    """Steps that are no cycles, and the batches the cycles are made of."""
-    timed = [(f"{step.phase}: {step.what}", step.seconds) for step in steps if not step.what.startswith("cycle")]
+def _slowest(steps: Sequence[Step], verdict: Verdict) -> tuple[Step, ...]:
+    """Cycles are left out, for they are made of batches."""
+    timed = [step for step in steps if not step.what.startswith("cycle")]
     for found in verdict.topics:
-        timed += _batches(f"{found.topic}: Standardized", found.boundaries.standardized)
-        timed += _batches(f"{found.topic}: Curated", found.boundaries.curated)
-    return tuple(sorted(timed, key=lambda one: -one[1])[:SLOWEST])
+        timed += _batches(found.topic, "Standardized", found.boundaries.standardized)
+        timed += _batches(found.topic, "Curated", found.boundaries.curated)
+    return tuple(sorted(timed, key=lambda step: -step.seconds)[:SLOWEST])
 
 
-def _batches(name: str, runs: Sequence[Run]) -> list[tuple[str, float]]:
-    return [(f"{name}, batch {run.number} of {run.counts['read']:,} rows", run.seconds or 0.0) for run in runs]
+def _batches(topic: str, layer: str, runs: Sequence[Run]) -> list[Step]:
+    return [Step(topic, f"{layer}, batch {run.number}", run.seconds or 0.0, run.counts["read"]) for run in runs]
 
 
 def _together(name: str, checks: Sequence[Check]) -> Check:

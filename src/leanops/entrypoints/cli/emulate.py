@@ -1,20 +1,20 @@
 """The emulation: days of production in minutes, verified message by message."""
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from leanops.entrypoints.cli.options import Json
 from leanops.entrypoints.cli.output import say
 from leanops.entrypoints.cli.progress import shares
+from leanops.entrypoints.cli.verdicts import judge, tell
 
 if TYPE_CHECKING:
     from leanops.emulation.phases import Emulation
-    from leanops.emulation.scenario import Step
-    from leanops.emulation.verify import Verdict
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 Home = Annotated[
@@ -38,43 +38,44 @@ HOME = Path(".leanops-emulation")
 @app.command()
 def clean(home: Home = HOME, topics: Topics = 4, seed: Seed = 1, rates: Rates = "", through: Through = "queue") -> None:
     """Make an empty home for an emulation; an earlier emulation in it is removed, anything else is left alone."""
-    _made(home, topics, seed, rates, through)
+    made(home, topics, seed, rates, through)
     say(f"made {home}; next: leanops emulate day1")
 
 
 @app.command()
 def day1(home: Home = HOME, events: Events = None) -> None:
     """Publish clean events while there is no schema: they wait in RAW."""
-    with _opened(home) as emulation:
-        _tell(emulation.day1(_size("day1", events)))
+    with opened(home) as emulation:
+        tell(emulation.day1(_size("day1", events)))
 
 
 @app.command()
 def schema(home: Home = HOME) -> None:
     """Refuse wrong schema files, deploy the right ones, and process what waits."""
-    with _opened(home) as emulation:
-        _tell(emulation.schema())
+    with opened(home) as emulation:
+        tell(emulation.schema())
 
 
 @app.command()
 def day2(home: Home = HOME, events: Events = None) -> None:
     """Publish corrections, drift and errors, and process them."""
-    with _opened(home) as emulation:
-        _tell(emulation.day2(_size("day2", events)))
+    with opened(home) as emulation:
+        tell(emulation.day2(_size("day2", events)))
 
 
 @app.command()
 def day4(home: Home = HOME, events: Events = None) -> None:
     """Publish corrections that move events to other months, and process them."""
-    with _opened(home) as emulation:
-        _tell(emulation.day4(_size("day4", events)))
+    with opened(home) as emulation:
+        tell(emulation.day4(_size("day4", events)))
 
 
 @app.command()
-def verify(home: Home = HOME) -> None:
-    """Hold every table against the ledger of what was published; exit 3 where they differ."""
-    with _opened(home) as emulation:
-        _judge(emulation.verify())
+def verify(home: Home = HOME, as_json: Json = False) -> None:
+    """Hold every table against the ledger of what was published, and write report.html; exit 3 where they differ."""
+    with opened(home) as emulation:
+        verdict = emulation.verify()
+    judge(home, emulation.scenario, verdict, as_json=as_json)
 
 
 @app.command()
@@ -90,15 +91,16 @@ def full(
     first = _size("day1", events)
     sizes = {"day1": first, "day2": max(1, first // 20), "day4": max(1, first // 200)}
     started = time.monotonic()
-    _made(home, topics, seed, rates, through)
-    with _opened(home) as emulation:
-        _tell(emulation.play(sizes))
+    made(home, topics, seed, rates, through)
+    with opened(home) as emulation:
+        tell(emulation.play(sizes))
         verdict = emulation.verify()
-    say(f"in {time.monotonic() - started:.0f} s")
-    _judge(verdict)
+        tell(emulation.scenario.steps[-1:])
+    judge(home, emulation.scenario, verdict, time.monotonic() - started)
 
 
-def _made(home: Path, topics: int, seed: int, rates: str, through: str = "queue", settings: str = "") -> None:
+def made(home: Path, topics: int, seed: int, rates: str, through: str = "queue", settings: str = "") -> None:
+    """An empty home for an emulation; an earlier emulation in it is removed."""
     from leanops.emulation.phases import fresh_home
     from leanops.emulation.scenario import Scenario
 
@@ -114,31 +116,14 @@ def _size(phase: str, events: int | None) -> int:
 
 
 @contextmanager
-def _opened(home: Path) -> "Iterator[Emulation]":
+def opened(home: Path) -> "Iterator[Emulation]":
+    """The emulation of a home, open for some phases, with its progress on standard error."""
     from leanops.emulation.phases import Emulation
 
-    with shares() as progress:
+    # What is published has the name of its phase.
+    with shares(lambda what: emulation.scenario.events.get(what, 0)) as progress:
         emulation = Emulation(home.expanduser().resolve(), progress)
         try:
             yield emulation
         finally:
             emulation.close()
-
-
-def _tell(steps: "Iterable[Step]") -> None:
-    for step in steps:
-        rate = f"{step.rows / step.seconds:>9,.0f}/s" if step.rows else ""
-        say(
-            f"  {step.phase:<7} {step.what:<28} {f'{step.rows:,}' if step.rows else '':>10} {step.seconds:>7.1f} s {rate}".rstrip()
-        )
-
-
-def _judge(verdict: "Verdict") -> None:
-    failed = [(topic.topic, check) for topic in verdict.topics for check in topic.checks if not check.passed]
-    for topic, check in failed:
-        say(f"✗ {topic}: {check.name}: {check.expected:,} expected, {check.found:,} found, {check.wrong:,} wrong")
-        for wrong in check.examples:
-            say(f"    {wrong.message_id} {wrong.what}")
-    if failed:
-        raise typer.Exit(3)
-    say("verified")

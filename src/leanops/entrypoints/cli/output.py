@@ -1,10 +1,12 @@
 """What a command prints: tables and sentences for people, JSON for programs."""
 
+import os
 import re
 import sys
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -122,6 +124,12 @@ def shown(value: Any, *, grouped: bool = False) -> str:
     if isinstance(value, datetime):
         return (value.astimezone(UTC) if value.tzinfo else value).replace(tzinfo=None).isoformat(" ")
     return printable(str(value))
+
+
+def near(path: Path) -> str:
+    """The path as it would be typed from here."""
+    relative = os.path.relpath(path)
+    return str(path) if relative.startswith("..") else relative
 
 
 def colored(text: str, style: str) -> Any:

@@ -62,11 +62,21 @@ def rows_of(total: int) -> Iterator[Callable[[float, str], None]]:
 
 
 @contextmanager
-def shares() -> Iterator[Callable[[str, float], None]]:
-    """A bar that is told what goes on and which share of it is done."""
-    with _bar() as bar:
-        task = bar.add_task("starting", total=1.0)
-        yield lambda what, share: bar.update(task, description=what, completed=share)
+def shares(rows: Callable[[str], int] = lambda _what: 0) -> Iterator[Callable[[str, float], None]]:
+    """A bar that is told what goes on and which share of it is done; `rows` says of how many, where that is known."""
+    with _bar(_rate("events", "rows")) as bar:
+        task = bar.add_task("starting", total=1.0, rows=0)
+        reached = 0.0
+
+        def tell(what: str, share: float) -> None:
+            nonlocal reached
+            if share < reached:
+                # Another step begins, with a time and a rate of its own.
+                bar.reset(task, total=1.0)
+            reached = share
+            bar.update(task, description=what, completed=share, rows=rows(what))
+
+        yield tell
 
 
 def share_done(step: str) -> float:
@@ -104,13 +114,14 @@ def rebuilding(topic: str) -> Iterator[Callable[[str, int, int], None]]:
         yield tell
 
 
-def _rate(unit: str) -> Any:
+def _rate(unit: str, factor: str | None = None) -> Any:
+    """How many a second; `factor` names the field that says how many make one."""
     from rich.progress import ProgressColumn, Task
     from rich.text import Text
 
     class Rate(ProgressColumn):
         def render(self, task: Task) -> Text:
-            speed = task.finished_speed or task.speed
+            speed = (task.finished_speed or task.speed or 0) * (task.fields[factor] if factor else 1)
             return Text(f"{speed:,.0f} {unit}/s" if speed else "")
 
     return Rate()
