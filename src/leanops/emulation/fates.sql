@@ -76,8 +76,9 @@ FROM (
 )
 WINDOW earlier AS (PARTITION BY record_key ORDER BY number ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING);
 
+-- A batch of Standardized with nothing but copies leaves nothing to read.
 CREATE TABLE curated_count AS
-SELECT number AS batch, count(*) AS read, count(*) FILTER (is_valid AND old_month IS NULL) AS inserted,
+SELECT number AS batch, count(record_key) AS read, count(*) FILTER (is_valid AND old_month IS NULL) AS inserted,
        count(*) FILTER (is_valid AND old_month IS NOT NULL) AS updated, 0 AS unchanged,
        count(*) FILTER (NOT is_valid) AS errors, count(*) FILTER (NOT is_valid AND old_month IS NOT NULL) AS behind,
        count(*) FILTER (is_valid AND month <> old_month) AS cross_period,
@@ -87,7 +88,7 @@ SELECT number AS batch, count(*) AS read, count(*) FILTER (is_valid AND old_mont
 FROM (
     SELECT c.*, s.month AS old_month
     FROM candidate c LEFT JOIN candidate s ON s.record_key = c.record_key AND s.batch = c.stored_batch
-)
+) RIGHT JOIN curated_run USING (number)
 GROUP BY ALL;
 
 CREATE TABLE curated_row AS
@@ -102,11 +103,13 @@ CREATE TABLE behind_key AS
 SELECT s.record_key, s.message_id FROM standardized_row s JOIN curated_row c USING (record_key)
 WHERE s.message_id <> c.message_id;
 
--- One word for what became of each message.
+-- One word for what became of each message; on its way is what the next batch of its layer will read.
 CREATE TABLE fate AS
 SELECT message_id, m.kind,
-       CASE WHEN is_dead THEN 'dead letter' WHEN rule IS NOT NULL THEN 'parse error'
-            WHEN r.message_id IS NULL THEN 'on its way' WHEN e.message_id IS NOT NULL THEN 'quarantined'
-            WHEN c.message_id IS NOT NULL THEN 'curated' ELSE 'superseded' END AS fate
+       CASE WHEN is_dead THEN 'dead letter' WHEN r.message_id IS NULL THEN 'on its way'
+            WHEN rule IS NOT NULL THEN 'parse error' WHEN e.message_id IS NOT NULL THEN 'quarantined'
+            WHEN c.message_id IS NOT NULL THEN 'curated' WHEN s.message_id IS NOT NULL THEN 'on its way'
+            ELSE 'superseded' END AS fate
 FROM message m LEFT JOIN (SELECT DISTINCT message_id FROM raw WHERE batch IS NOT NULL) r USING (message_id)
-LEFT JOIN error_row e USING (message_id) LEFT JOIN curated_row c USING (message_id);
+LEFT JOIN error_row e USING (message_id) LEFT JOIN curated_row c USING (message_id)
+LEFT JOIN standardized_row s USING (message_id);

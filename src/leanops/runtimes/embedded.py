@@ -90,6 +90,7 @@ class Embedded:
         self.buffer = SqlBuffer(f"sqlite:///{self.home}/delivery.db", lambda: millis(clock()))
         self.files = Folder(self.home / "files")
         self._spark: Any = spark
+        self._is_lent = spark is not None
         self._starting = threading.Lock()
         self._lakes: dict[str, SparkLake] = {}
         self.platform = Platform(
@@ -111,7 +112,11 @@ class Embedded:
         spark, name = self.spark(), threading.current_thread().name
         with self._starting:
             if name not in self._lakes:
-                self._lakes[name] = SparkLake(spark.newSession())
+                session = spark.newSession()
+                # A session looks the catalog up by its own settings: an application may serve several homes.
+                for key, value in self.catalog_properties().items():
+                    session.conf.set(f"spark.sql.catalog.{CATALOG_NAME}.{key}", value)
+                self._lakes[name] = SparkLake(session)
             return self._lakes[name]
 
     def spark(self) -> Any:
@@ -165,10 +170,10 @@ class Embedded:
         return Secret(key.encode(), self.settings.pii_key_id) if key else None
 
     def close(self) -> None:
-        """Stop Spark and let go of the files."""
-        if self._spark is not None:
+        """Let go of the files, and stop Spark unless it was given."""
+        if self._spark is not None and not self._is_lent:
             self._spark.stop()
-            self._spark = None
+        self._spark = None
         for store in (self.state, self.queue, self.buffer):
             store.close()
         self.catalog.engine.dispose()
