@@ -14,7 +14,7 @@ BIN := $(VENV)/bin
 PIP := bin/python -m pip --disable-pip-version-check --no-input
 
 # `make test SUITES=unit` runs one of them.
-SUITES := architecture unit contract bridge spark crash e2e
+SUITES := architecture unit contract bridge spark crash e2e browser
 
 # CI explores more crashes; everything else it demands is decided by CI=true inside the tests.
 export CRASH_SEEDS ?= $(if $(filter true,$(CI)),100,20)
@@ -58,10 +58,10 @@ $(VENV41)/.installed: requirements-spark41.lock pyproject.toml
 
 setup: $(VENV)/.installed ## Make .venv with the locked dependencies (skipped when nothing changed)
 
-demo: setup ## Run a small emulation end to end and show the balance
+demo: setup ## Run a small emulation end to end, verify it and show the balance
 	@$(BIN)/leanops demo
 
-test: setup $(addprefix suite-,$(SUITES)) ## Run the tests: unit, Spark, contracts, 20 crash seeds, small e2e (≤ 10 minutes)
+test: setup $(addprefix suite-,$(SUITES)) ## Run the tests: unit, Spark, contracts, 20 crash seeds, small e2e, browser (≤ 10 minutes)
 
 .PHONY: $(addprefix suite-,$(SUITES))
 $(addprefix suite-,$(SUITES)): suite-%: setup
