@@ -48,19 +48,21 @@ class Pace:
 
 
 class Kills:
-    """A worker now and then: the moments and the names are drawn from the seed."""
+    """A worker now and then: the moments and the order are drawn from the seed, and nobody is left out for long."""
 
     def __init__(self, every_s: float | None, names: Sequence[str], seed: int, now: Now = time.monotonic) -> None:
         self._every_s, self._names, self._now = every_s, list(names), now
         self._random = Random(f"{seed}/kills")
         self._next = self._drawn()
+        self._doomed: list[str] = []
 
     def due(self) -> str | None:
         """The worker that has to die now, if one has; a moment that was missed is not made up for."""
         if self._now() < self._next:
             return None
         self._next = self._drawn()
-        return self._random.choice(self._names)
+        self._doomed = self._doomed or self._random.sample(self._names, len(self._names))
+        return self._doomed.pop()
 
     def _drawn(self) -> float:
         if self._every_s is None:
