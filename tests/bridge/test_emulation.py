@@ -12,12 +12,13 @@ from leanops.adapters.gcp.publisher import PubSubPublisher
 from leanops.domain.errors import EmulationError, UsageError
 from leanops.emulation import ledger
 from leanops.emulation.boundaries import boundaries_of
+from leanops.emulation.crossing import Crossing, missing
 from leanops.emulation.fates import Fates
 from leanops.emulation.feed import Feed, land, make_part, send
 from leanops.emulation.generator import DAY
 from leanops.emulation.kinds import COPIES
 from leanops.emulation.phases import fresh_home
-from leanops.emulation.pubsub import Crossing, missing, prepare
+from leanops.emulation.pubsub import prepare
 from leanops.emulation.scenario import PUBSUB, Scenario
 from leanops.emulation.verify import Verdict, verify
 from leanops.entrypoints.cli.app import run

@@ -23,7 +23,7 @@ from leanops.usecases.publish import EVENTS_PER_SEND
 from leanops.usecases.send import messages, send_all
 
 if TYPE_CHECKING:
-    from leanops.emulation.pubsub import Crossing
+    from leanops.emulation.crossing import Crossing
 
 CHUNKS_PER_PART = 5
 IDLE_S = 0.02
@@ -58,11 +58,12 @@ class Feed:
     def _bridged(self, scenario: Scenario) -> "Crossing | None":
         """The bridge, at work from the first phase on, where events have to cross one."""
         if scenario.through == PUBSUB and self._crossing is None:
-            from leanops.emulation import pubsub
+            from leanops.emulation.crossing import Crossing
+            from leanops.emulation.pubsub import prepare
 
             if len(scenario.events) == 1:
-                pubsub.prepare(scenario.names(), self._runtime.settings.bridge_subscription)
-            self._crossing = pubsub.Crossing(self._runtime, partial(land, self._runtime))
+                prepare(scenario.names(), self._runtime.settings.bridge_subscription)
+            self._crossing = Crossing(self._runtime, partial(land, self._runtime))
         return self._crossing
 
 
