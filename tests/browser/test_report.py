@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 from typing import Literal
 
@@ -108,7 +109,7 @@ def numbers(path: Locator) -> list[str]:
 def test_places_are_labelled_with_their_counts(browser: Browser, file: Path) -> None:
     with opened(browser, file) as page:
         said = page.locator(".flow.wide text").all_text_contents()
-        labels = list(zip(said, said[1:], strict=False))
+        labels = list(pairwise(said))
         for pair in (("published", "12,000"), ("superseded", "1,358"), ("quarantined, behind", "300")):
             assert pair in labels
         assert "no JSON object within limits" in (page.locator("[data-place=broken] title").first.text_content() or "")

@@ -13,7 +13,7 @@ import typer
 from leanops.emulation.flow import LEAST, drawn, graph_of
 from leanops.emulation.markup import Markup, element
 from leanops.emulation.page import page_of
-from leanops.emulation.report import Flow, Report, report_of
+from leanops.emulation.report import Flow, Report, flow_of, report_of
 from leanops.emulation.verify import Verdict
 from leanops.entrypoints.cli.verdicts import judge, tell
 from tests.verdicts import HOSTILE, broken, scenario, topic, verdict
@@ -70,13 +70,24 @@ def test_a_surplus_in_one_topic_does_not_hide_what_another_lacks() -> None:
     assert (keys.expected, keys.found, keys.passed) == (8_799, 8_799, False)
 
 
+def test_more_in_one_topic_does_not_hide_that_another_lost_some() -> None:
+    rows = topic("orders").rows
+    lost = replace(topic("orders"), rows={**rows, "raw": 5_990})
+    more = replace(topic("payments"), rows={**rows, "raw": 6_008})
+    flow = report_of(scenario(), Verdict((lost, more))).flow
+    assert (flow.missing, flow.again) == (9, 9)
+
+
 @pytest.mark.parametrize(
     ("flow", "places"),
     [
-        (Flow(100, 1, 99, {"read": 99, "inserted": 99}, {"read": 99, "inserted": 99}), {}),
-        (Flow(100, 1, 90, {"read": 90, "inserted": 90}, {"read": 90, "inserted": 90}), {"missing": 9}),
-        (Flow(100, 0, 110, {"read": 110, "inserted": 110}, {"read": 110, "inserted": 110}), {"again": 10}),
-        (Flow(100, 0, 100, {"read": 60, "inserted": 60}, {"read": 50, "inserted": 50}), {"waiting": 40, "unread": 10}),
+        (flow_of(100, 1, 99, {"read": 99, "inserted": 99}, {"read": 99, "inserted": 99}), {}),
+        (flow_of(100, 1, 90, {"read": 90, "inserted": 90}, {"read": 90, "inserted": 90}), {"missing": 9}),
+        (flow_of(100, 0, 110, {"read": 110, "inserted": 110}, {"read": 110, "inserted": 110}), {"again": 10}),
+        (
+            flow_of(100, 0, 100, {"read": 60, "inserted": 60}, {"read": 50, "inserted": 50}),
+            {"waiting": 40, "unread": 10},
+        ),
     ],
 )
 def test_what_is_missing_or_waits_has_a_place(flow: Flow, places: dict[str, int]) -> None:

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from leanops.emulation.boundaries import Run
@@ -24,31 +24,31 @@ class Flow:
     raw: int
     standardized: Mapping[str, int]
     curated: Mapping[str, int]
-
-    @property
-    def missing(self) -> int:
-        """Published, and nowhere to be found."""
-        return max(0, self.published - self.dead - self.raw)
-
-    @property
-    def again(self) -> int:
-        """Rows of RAW beyond what was published: deliveries whose answer was lost."""
-        return max(0, self.raw + self.dead - self.published)
-
-    @property
-    def waiting(self) -> int:
-        """Rows of RAW that no batch has read yet."""
-        return max(0, self.raw - self.standardized.get("read", 0))
+    missing: int = 0
+    """Published, and nowhere to be found."""
+    again: int = 0
+    """Rows of RAW beyond what was published: deliveries whose answer was lost."""
+    waiting: int = 0
+    """Rows of RAW that no batch has read yet."""
+    unread: int = 0
+    """Versions Curated has not read yet, or found replaced by newer ones."""
 
     @property
     def kept(self) -> int:
         """Versions that Standardized held at the end of a batch."""
         return self.standardized.get("inserted", 0) + self.standardized.get("updated", 0)
 
-    @property
-    def unread(self) -> int:
-        """Versions Curated has not read yet, or found replaced by newer ones."""
-        return max(0, self.kept - self.curated.get("read", 0))
+
+def flow_of(published: int, dead: int, raw: int, standardized: Mapping[str, int], curated: Mapping[str, int]) -> Flow:
+    """The flow of one topic, with what its counts do not explain."""
+    flow = Flow(published, dead, raw, standardized, curated)
+    return replace(
+        flow,
+        missing=max(0, published - dead - raw),
+        again=max(0, raw + dead - published),
+        waiting=max(0, raw - standardized.get("read", 0)),
+        unread=max(0, flow.kept - curated.get("read", 0)),
+    )
 
 
 @dataclass(frozen=True)
@@ -147,7 +147,7 @@ _FATES = ("curated", "superseded", "quarantined", "parse error", "dead letter", 
 def _topic(found: TopicVerdict) -> TopicReport:
     counts = {check.name: check for check in found.checks}
     letters = counts.get("dead letters", Check("dead letters", 0, 0))
-    flow = Flow(
+    flow = flow_of(
         found.rows.get("published", 0),
         # A copy of a dead letter has no row of its own.
         max(0, found.rows.get("dead", 0) - letters.expected + letters.found),
@@ -186,12 +186,17 @@ def _summed(rows: Iterable[tuple[str, str, int]]) -> dict[str, Counter[str]]:
 
 
 def _flow(flows: Sequence[Flow]) -> Flow:
+    """All topics together; what one has too much does not make up for what another lacks."""
     return Flow(
         sum(flow.published for flow in flows),
         sum(flow.dead for flow in flows),
         sum(flow.raw for flow in flows),
         _added(flow.standardized for flow in flows),
         _added(flow.curated for flow in flows),
+        sum(flow.missing for flow in flows),
+        sum(flow.again for flow in flows),
+        sum(flow.waiting for flow in flows),
+        sum(flow.unread for flow in flows),
     )
 
 
