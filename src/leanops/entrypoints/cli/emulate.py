@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 Home = Annotated[
-    Path, typer.Option("--home", envvar="LEANOPS_HOME", help="Home of the emulation; made by `clean` and `full`.")
+    Path,
+    typer.Option("--home", envvar="LEANOPS_HOME", help="Home of the emulation; made by `clean`, `full` and `soak`."),
 ]
 Seed = Annotated[int, typer.Option("--seed", help="Another seed, other events.")]
 Topics = Annotated[int, typer.Option("--topics", min=1, max=1_000, help="How many topics; four profiles in turn.")]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from leanops.entrypoints.cli.emulate import HOME, Home, Rates, Seed, Topics, opened
+from leanops.entrypoints.cli.emulate import HOME, Home, Seed, Topics, opened
 from leanops.entrypoints.cli.output import counted, say
 from leanops.entrypoints.cli.verdicts import judge, tell
 
@@ -20,6 +20,7 @@ Rate = Annotated[int, typer.Option("--rate", min=1, help="Events a second, of al
 KillsOption = Annotated[
     str | None, typer.Option("--kills", help="Kill one of the workers about this often, as 20s; none if left out.")
 ]
+Rates = Annotated[str, typer.Option("--rates", help="How often things go wrong, as in cde=0.03,late=0.1.")]
 SAME_SIGNAL_S = 1.0
 
 
