@@ -15,7 +15,7 @@ def is_watched() -> bool:
     return sys.stderr.isatty()
 
 
-def _bar(*columns: Any) -> Any:
+def _bar(*columns: Any, left: Any = None) -> Any:
     from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
     return Progress(
@@ -24,7 +24,7 @@ def _bar(*columns: Any) -> Any:
         BarColumn(bar_width=24),
         *columns,
         TimeElapsedColumn(),
-        TimeRemainingColumn(),
+        left or TimeRemainingColumn(),
         console=console(to_stderr=True),
         disable=not is_watched(),
         transient=True,
@@ -64,7 +64,7 @@ def rows_of(total: int) -> Iterator[Callable[[float, str], None]]:
 @contextmanager
 def shares(rows: Callable[[str], int] = lambda _what: 0) -> Iterator[Callable[[str, float], None]]:
     """A bar that is told what goes on and which share of it is done; `rows` says of how many, where that is known."""
-    with _bar(_rate("events", "rows")) as bar:
+    with _bar(_of_share(_events_a_second), left=_of_share(_time_left)) as bar:
         task = bar.add_task("starting", total=1.0, rows=0)
         reached = 0.0
 
@@ -114,14 +114,34 @@ def rebuilding(topic: str) -> Iterator[Callable[[str, int, int], None]]:
         yield tell
 
 
-def _rate(unit: str, factor: str | None = None) -> Any:
-    """How many a second; `factor` names the field that says how many make one."""
+def _rate(unit: str) -> Any:
     from rich.progress import ProgressColumn, Task
     from rich.text import Text
 
     class Rate(ProgressColumn):
         def render(self, task: Task) -> Text:
-            speed = (task.finished_speed or task.speed or 0) * (task.fields[factor] if factor else 1)
+            speed = task.finished_speed or task.speed
             return Text(f"{speed:,.0f} {unit}/s" if speed else "")
 
     return Rate()
+
+
+def _of_share(said: Callable[[float, float, int], str]) -> Any:
+    """What can be said of seconds, share and rows; shares come in leaps, which no speed of the last moments fits."""
+    from rich.progress import ProgressColumn, Task
+    from rich.text import Text
+
+    class OfShare(ProgressColumn):
+        def render(self, task: Task) -> Text:
+            known = task.elapsed and task.completed
+            return Text(said(task.elapsed or 0.0, task.completed, task.fields["rows"]) if known else "", style="cyan")
+
+    return OfShare()
+
+
+def _events_a_second(seconds: float, share: float, rows: int) -> str:
+    return f"{share * rows / seconds:,.0f} events/s" if rows else ""
+
+
+def _time_left(seconds: float, share: float, _rows: int) -> str:
+    return f"{seconds * (1 - share) / share:,.0f} s left"
