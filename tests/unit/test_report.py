@@ -15,7 +15,7 @@ from leanops.emulation.markup import Markup, element
 from leanops.emulation.page import page_of
 from leanops.emulation.report import Flow, Report, flow_of, report_of
 from leanops.emulation.verify import Verdict
-from leanops.entrypoints.cli.verdicts import judge, tell
+from leanops.entrypoints.cli.verdicts import judge, summarise, tell
 from tests.verdicts import HOSTILE, broken, scenario, topic, verdict
 
 
@@ -160,8 +160,17 @@ def test_a_verdict_ends_with_one_line_and_the_report(capsys: pytest.CaptureFixtu
     assert said[-1] == f"verified, in 61 s; report: {tmp_path / 'report.html'}"
     assert "rows per period: 2026-09 700 · 2026-10 8,000" in said
     lines = [line.split() for line in said]
-    assert ["orders", "6,000", "5,999", "4,400", "4,350", "200", "20", "1", "140", "40", "3", "of", "3"] in lines
+    assert ["topic", "orders", "payments"] in lines
+    assert ["RAW", "5,999", "5,999"] in lines
+    assert ["checks", "3", "of", "3", "3", "of", "3"] in lines
     assert (tmp_path / "report.html").read_text(encoding="utf-8").startswith("<!doctype html>")
+
+
+def test_many_topics_have_a_line_each(capsys: pytest.CaptureFixture[str]) -> None:
+    summarise(report_of(scenario(), Verdict(tuple(topic(f"orders_{number}") for number in range(5)))))
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    expected = "6,000 5,999 4,400 4,350 200 20 1 140 40 3 of 3".split()
+    assert [f"orders_{number}" for number in range(5)] == [line[0] for line in lines if line[1:] == expected]
 
 
 def test_a_verdict_that_failed_names_messages_and_ends_with_3(

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 PROBLEMS = 3
 LARGEST = 6
+SIDE_BY_SIDE = 4
+"""Topics that fit beside each other on any screen."""
 
 
 def tell(steps: "Iterable[Step]") -> None:
@@ -55,7 +57,7 @@ def judge(
 
 
 def summarise(report: "Report") -> None:
-    """A line for every topic, the largest periods, and what is wrong."""
+    """The numbers of every topic, the largest periods, and what is wrong."""
     say("")
     rows = [
         [
@@ -73,7 +75,11 @@ def summarise(report: "Report") -> None:
         ]
         for topic in report.topics
     ]
-    print_table(_COLUMNS, rows, grouped=True)
+    if len(rows) > SIDE_BY_SIDE:
+        print_table(_COLUMNS, rows, grouped=True)
+    else:
+        first, *others = zip(_COLUMNS, *rows, strict=True)
+        print_table(first, others, grouped=True)
     say(f"\nrows per period: {_periods(report)}")
     for name, check in report.failed():
         say(f"✗ {name}: {check.name}: {check.expected:,} expected, {check.found:,} found, {check.wrong:,} wrong", "red")
