@@ -1,5 +1,6 @@
 """`leanops emulate --through pubsub`: what is published to Pub/Sub comes over a bridge, and what does not is named."""
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -170,3 +171,16 @@ def test_what_keeps_it_from_starting_is_said_in_one_line(
     assert said in told
     assert len(told.splitlines()) == 1
     assert not (tmp_path / "new").exists()
+
+
+def test_a_missing_client_of_google_is_said_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "leanops.adapters.gcp.publisher", None)
+
+    code = run(["emulate", "clean", "--home", str(tmp_path / "new"), "--through", "pubsub"])
+
+    assert code == 1
+    assert capsys.readouterr().err.splitlines() == [
+        "error: Pub/Sub needs Google's client; install it with: pip install 'leanops[gcp]'"
+    ]
