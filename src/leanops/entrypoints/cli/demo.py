@@ -13,7 +13,8 @@ from leanops.entrypoints.cli.output import near, say
 from leanops.entrypoints.cli.verdicts import PROBLEMS, conclude, print_balance, summarise, tell, written
 
 Home = Annotated[Path, typer.Argument(metavar="PATH", help="Home of the demo, made fresh each time.")]
-Events = Annotated[int, typer.Option("--events", min=20, max=1_000_000, help="How many events to generate.")]
+# Fewer would leave day 4 without a row that moves in some topic, and that is verified.
+Events = Annotated[int, typer.Option("--events", min=400, max=1_000_000, help="How many events to generate.")]
 Seed = Annotated[int, typer.Option("--seed", help="Another seed, other events.")]
 # Every topic costs some seconds in every cycle: two make a demo of less than a minute.
 TOPICS = 2
