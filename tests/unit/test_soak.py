@@ -20,8 +20,9 @@ from leanops.emulation.guard import left
 from leanops.emulation.kinds import SOAK as RATES
 from leanops.emulation.kinds import Kind
 from leanops.emulation.pace import Kills, Pace, seconds_of
+from leanops.emulation.publisher import Publisher
 from leanops.emulation.scenario import SOAK, Scenario
-from leanops.emulation.soak import Publisher, Wishes
+from leanops.emulation.soak import Wishes
 from leanops.entrypoints.cli.app import run
 from leanops.runtimes.embedded import Embedded, create_home
 from leanops.usecases.topics import add_topics
