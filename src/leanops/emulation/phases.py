@@ -54,9 +54,11 @@ def scenario_of(home: Path) -> Scenario:
 class Emulation:
     """An emulation in its home, open for some phases."""
 
-    def __init__(self, home: Path, progress: Progress = lambda _what, _share: None) -> None:
+    def __init__(
+        self, home: Path, progress: Progress = lambda _what, _share: None, runtime: Embedded | None = None
+    ) -> None:
         self.scenario = scenario_of(home)
-        self.runtime = Embedded(home)
+        self.runtime = runtime or Embedded(home)
         self.progress = progress
         self._feed = Feed(self.runtime)
 
@@ -106,7 +108,7 @@ class Emulation:
             # Pub/Sub may deliver a message again, which the bridge hands on; work of a killed worker is done again.
             is_exact = self.scenario.through == QUEUE and not self.scenario.kills
             verdict = verify(self.runtime, self.scenario, self.progress, is_exact=is_exact)
-            rows.append(sum(self.scenario.events.values()))
+            rows.append(sum(topic.rows["published"] for topic in verdict.topics))
         return verdict
 
     def _published(self, phase: str, events: int) -> Step:
