@@ -80,7 +80,7 @@ def with_rates(defaults: Rates, said: str) -> Rates:
         name, _, number = part.partition("=")
         if name not in GROUPS and name not in set(Kind):
             close = difflib.get_close_matches(name, [*GROUPS, *Kind], n=1)
-            hint = f"did you mean {close[0]!r}?" if close else f"use one of {', '.join([*GROUPS, *Kind])}"
+            hint = f"did you mean '{close[0]}'?" if close else f"use one of {', '.join([*GROUPS, *Kind])}"
             raise UsageError(f"there is no kind of event {name!r}; {hint}")
         try:
             rate = float(number)

@@ -75,6 +75,7 @@ class Emulation:
 
     def day1(self, events: int) -> Iterator[Step]:
         """Clean events and no schema: RAW is filled, and the gate says why nothing else is."""
+        self._check_turn("day1", events)
         # Spark needs some seconds to start, and nobody needs it yet.
         threading.Thread(target=self.runtime.spark, daemon=True).start()
         add_topics(self.runtime.platform, dict.fromkeys(self.scenario.names()))
@@ -83,6 +84,10 @@ class Emulation:
 
     def schema(self) -> Iterator[Step]:
         """A schema file that is wrong changes nothing; the right one opens the gate, and what waited is processed."""
+        if "day1" not in self.scenario.events:
+            raise UsageError("nothing waits for a schema yet; run first: leanops emulate day1")
+        if self._has_schemas():
+            raise UsageError("the schemas are active already; begin anew with: leanops emulate clean")
         yield from self.deploy()
         yield self._cycled("schema", "cycle over the backlog", Outcome.DONE)
         yield self._cycled("schema", "cycle with nothing new", Outcome.NO_NEW_DATA)
@@ -94,16 +99,20 @@ class Emulation:
 
     def day2(self, events: int) -> Iterator[Step]:
         """Corrections, drift and everything that goes wrong."""
+        self._check_turn("day2", events)
         yield self._published("day2", events)
         yield self._cycled("day2", "cycle", Outcome.DONE)
 
     def day4(self, events: int) -> Iterator[Step]:
         """Corrections that move events to other months."""
+        self._check_turn("day4", events)
         yield self._published("day4", events)
         yield self._cycled("day4", "cycle", Outcome.DONE)
 
     def verify(self) -> Verdict:
         """Hold the tables against the ledger."""
+        if not self.scenario.events:
+            raise UsageError("nothing was published yet; run first: leanops emulate day1")
         with self.timed("verify", "tables against the ledger") as rows:
             # Pub/Sub may deliver a message again, which the bridge hands on; work of a killed worker is done again.
             is_exact = self.scenario.through == QUEUE and not self.scenario.kills
@@ -111,9 +120,19 @@ class Emulation:
             rows.append(sum(topic.rows["published"] for topic in verdict.topics))
         return verdict
 
-    def _published(self, phase: str, events: int) -> Step:
+    def _check_turn(self, phase: str, events: int) -> None:
+        """Raise where it is not the turn of a phase, before anything is done for it."""
         if phase in self.scenario.events:
             raise UsageError(f"{phase} was begun already; begin anew with: leanops emulate clean")
+        if phase != "day1" and not self._has_schemas():
+            raise UsageError(f"{phase} needs active schemas; run first: leanops emulate day1, leanops emulate schema")
+        if events < self.scenario.topics:
+            raise UsageError(f"{phase} needs an event for each topic: --events {self.scenario.topics} or more")
+
+    def _has_schemas(self) -> bool:
+        return all(self.runtime.platform.schemas.active(topic) for topic in self.scenario.names())
+
+    def _published(self, phase: str, events: int) -> Step:
         self.scenario.events[phase] = events
         # Half a phase cannot be told from a whole one by its events: it is not to be run again.
         self.scenario.save(self.runtime.home)

@@ -111,7 +111,16 @@ PAYMENTS = Profile(
         ),
         Leaf("payment.approved", one_of("true", "true", "false"), BARE, "BOOLEAN", wrong={"cast_failed": ('"ok"',)}),
         Leaf("payment.bookedOn", day(), type="DATE", wrong={"cast_failed": ('"31.10.2026"',)}),
-        Leaf("card.number", person("4929-0000-%08d", 60_000), type="STRING", pii="mask", shape=_CARD),
+        Leaf(
+            "card.number",
+            person("4929-0000-%08d", 60_000),
+            type="STRING",
+            rules={"pattern": _CARD},
+            pii="mask",
+            shape=_CARD,
+            # Personal data that is wrong must be hidden where errors are told, too.
+            wrong={"rule_pattern": ('"4929-0000-00000042-7"', '"card 4929-0000-00000043"')},
+        ),
         Leaf("card.holder", person("person-%06d@people.example", 60_000), type="STRING", pii="drop", shape=_EMAIL),
         Leaf("risk.score", sometimes(0.4, decimal(0, 1, 5)), BARE, "DOUBLE"),
         Leaf("risk.flags", sometimes(0.3, listed(0, 3, '"F%02d"')), BARE, "STRING"),

@@ -41,7 +41,7 @@ def demo(path: Home = Path(".leanops-demo"), events: Events = 20_000, seed: Seed
 
 
 def _days(events: int) -> dict[str, int]:
-    second, fourth = events * 20 // 100, events * 5 // 100
+    second, fourth = max(TOPICS, events * 20 // 100), max(TOPICS, events * 5 // 100)
     return {"day1": events - second - fourth, "day2": second, "day4": fourth}
 
 

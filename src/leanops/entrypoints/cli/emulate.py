@@ -90,7 +90,7 @@ def full(
 ) -> None:
     """All phases from clean to verify; days 2 and 4 have a 20th and a 200th of the events of day 1."""
     first = _size("day1", events)
-    sizes = {"day1": first, "day2": max(1, first // 20), "day4": max(1, first // 200)}
+    sizes = {"day1": first, "day2": max(topics, first // 20), "day4": max(topics, first // 200)}
     started = time.monotonic()
     made(home, topics, seed, rates, through)
     with opened(home) as emulation:

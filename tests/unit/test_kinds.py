@@ -1,0 +1,66 @@
+"""Rates: what is said goes over the defaults, and what cannot be is refused with the reason."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from leanops.domain.errors import UsageError
+from leanops.emulation.generator import phases
+from leanops.emulation.kinds import DAY1, DAY2, DAY4, GROUPS, Kind, with_rates
+
+
+def test_what_is_not_said_stays() -> None:
+    assert with_rates(DAY2, "") == DAY2
+    assert with_rates(DAY2, " , ") == DAY2
+    assert with_rates(DAY2, "late=0.1") == {**DAY2, Kind.LATE: 0.1}
+    assert with_rates(DAY2, "late=0.1, malformed=0") == {**DAY2, Kind.LATE: 0.1, Kind.MALFORMED: 0}
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_a_group_shares_its_rate_evenly(group: str) -> None:
+    rates = with_rates({}, f"{group}=0.3")
+    assert set(rates) == set(GROUPS[group])
+    assert len(set(rates.values())) == 1
+    assert sum(rates.values()) == pytest.approx(0.3)
+
+
+def test_three_of_a_hundred_events_of_day_2_lack_what_is_critical() -> None:
+    assert sum(DAY2[kind] for kind in GROUPS["cde"]) == pytest.approx(0.03)
+
+
+@given(st.dictionaries(st.sampled_from(list(Kind)), st.floats(0, 0.04)))
+def test_what_is_said_is_what_is_done(said: dict[Kind, float]) -> None:
+    assert with_rates({}, ",".join(f"{kind}={rate!r}" for kind, rate in said.items())) == said
+
+
+@pytest.mark.parametrize(
+    ("said", "what"),
+    [
+        ("duplicat=0.1", "there is no kind of event 'duplicat'; did you mean 'duplicate'?"),
+        ("drifts=0.1", "did you mean 'drift'?"),
+        ("zzz=0.1", "use one of cde, drift, new"),
+        ("late", "the rate of late must be a number from 0 to 1, as in late=0.03"),
+        ("late=", "must be a number"),
+        ("late=often", "must be a number"),
+        ("late=-0.1", "must be a number"),
+        ("late=1.1", "must be a number"),
+        ("late=nan", "must be a number"),
+        ("late=0.6,new=0.5", "together; at most 1 is possible"),
+    ],
+)
+def test_what_cannot_be_is_refused(said: str, what: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        with_rates(DAY2, said)
+    assert what in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_only_day_2_is_changed() -> None:
+    changed = phases(lambda defaults: with_rates(defaults, "late=0.5"))
+    assert (changed["day1"].rates, changed["day4"].rates) == (DAY1, DAY4)
+    assert changed["day2"].rates == {**DAY2, Kind.LATE: 0.5}
+
+
+@pytest.mark.parametrize("rates", [DAY1, DAY2, DAY4])
+def test_the_defaults_leave_room_for_what_is_usual(rates: dict[Kind, float]) -> None:
+    assert sum(rates.values()) <= 1
