@@ -68,6 +68,8 @@ class Emulation:
 
     def play(self, sizes: Mapping[str, int]) -> Iterator[Step]:
         """The whole story but its verification."""
+        # Spark needs some seconds to start, and nobody needs it yet.
+        threading.Thread(target=self.runtime.spark, daemon=True).start()
         yield from self.day1(sizes["day1"])
         yield from self.schema()
         yield from self.day2(sizes["day2"])
@@ -76,8 +78,6 @@ class Emulation:
     def day1(self, events: int) -> Iterator[Step]:
         """Clean events and no schema: RAW is filled, and the gate says why nothing else is."""
         self._check_turn("day1", events)
-        # Spark needs some seconds to start, and nobody needs it yet.
-        threading.Thread(target=self.runtime.spark, daemon=True).start()
         add_topics(self.runtime.platform, dict.fromkeys(self.scenario.names()))
         yield self._published("day1", events)
         yield self._cycled("day1", "cycle without a schema", Outcome.NO_SCHEMA)
