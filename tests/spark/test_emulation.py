@@ -1,8 +1,6 @@
 """A law broken on purpose: verification fails, names the check, and names exactly the messages it happened to."""
 
-import shutil
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -12,17 +10,17 @@ from pyspark.sql import Column, DataFrame
 
 from leanops.domain.planning import Outcome
 from leanops.domain.schema import ColumnType, DateFormat, TypeName
-from leanops.emulation.found import Check
 from leanops.emulation.kinds import Kind
 from leanops.emulation.phases import Emulation, fresh_home
 from leanops.emulation.scenario import DAYS, Scenario
-from leanops.emulation.verify import TopicVerdict, Verdict
+from leanops.emulation.verify import Verdict
 from leanops.runtimes.embedded import Embedded
 from leanops.transforms import curate, standardize
 from leanops.transforms.casts import cast
 from leanops.transforms.sql import literal
 from leanops.usecases import commit, deliver
 from leanops.usecases.run_cycle import run_cycle
+from tests.emulated import Story, assert_names, failed, of, opened
 from tests.oracle.model import Model
 from tests.oracle.rows import Row
 from tests.sparkling import SETTINGS
@@ -32,27 +30,6 @@ SIZES = {"day1": 3_000, "day2": 1_500, "day4": 600}
 TOPICS = ("orders", "payments")
 WHOLE = Scenario(seed=11, topics=len(TOPICS), rates=EVERYTHING.replace("oversized=0", "oversized=0.006"), events=SIZES)
 SCHEMA, LANDED, DONE = "schema", "landed", "done"
-
-
-@dataclass
-class Story:
-    """A story as it was at some of its steps; its home can be put back to each of them."""
-
-    home: Path
-    kept: Path
-    spark: Any
-
-    def keep(self, name: str) -> None:
-        shutil.copytree(self.home, self.kept / name)
-
-    def at(self, name: str) -> Emulation:
-        """The story as it was at a step; tables know their places, so the home is always the same folder."""
-        shutil.rmtree(self.home)
-        shutil.copytree(self.kept / name, self.home)
-        return self.opened()
-
-    def opened(self) -> Emulation:
-        return Emulation(self.home, runtime=Embedded(self.home, spark=self.spark))
 
 
 @pytest.fixture(scope="module")
@@ -92,40 +69,11 @@ def done(story: Story) -> Iterator[Emulation]:
     yield from opened(story, DONE)
 
 
-def opened(story: Story, step: str) -> Iterator[Emulation]:
-    emulation = story.at(step)
-    yield emulation
-    emulation.close()
-
-
 def cycled(emulation: Emulation) -> Verdict:
     """The verdict after a cycle that found nothing wrong itself."""
     results = run_cycle(emulation.runtime.platform, list(TOPICS))
     assert [result.outcome for result in results] == [Outcome.DONE] * len(TOPICS), results
     return emulation.verify()
-
-
-def of(verdict: Verdict, topic: str) -> TopicVerdict:
-    return next(found for found in verdict.topics if found.topic == topic)
-
-
-def failed(verdict: Verdict, topic: str) -> dict[str, Check]:
-    assert not verdict.passed
-    return {check.name: check for check in of(verdict, topic).checks if not check.passed}
-
-
-def named(check: Check) -> set[str]:
-    return {wrong.message_id for wrong in check.examples}
-
-
-def assert_names(check: Check, affected: set[str], what: str) -> None:
-    """The check counts every message it happened to, and its examples are some of those and say what it is."""
-    assert affected
-    assert check.wrong == len(affected)
-    assert check.examples
-    assert named(check) <= affected
-    assert len(named(check)) == len(check.examples)
-    assert {wrong.what for wrong in check.examples if what not in wrong.what} == set()
 
 
 def sent(topic: str, *days: str) -> set[str]:

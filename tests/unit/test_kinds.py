@@ -36,7 +36,7 @@ def test_what_is_said_is_what_is_done(said: dict[Kind, float]) -> None:
 @pytest.mark.parametrize(
     ("said", "what"),
     [
-        ("duplicat=0.1", "there is no kind of event 'duplicat'; did you mean 'duplicate'?"),
+        ("redeliver=0.1", "there is no kind of event 'redeliver'; did you mean 'redelivery'?"),
         ("drifts=0.1", "did you mean 'drift'?"),
         ("zzz=0.1", "use one of cde, drift, new"),
         ("late", "the rate of late must be a number from 0 to 1, as in late=0.03"),
