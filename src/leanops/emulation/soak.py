@@ -23,7 +23,7 @@ delivery_s = 1
 cycle_s = 5
 lease_s = 20
 backoff_s = 2
-java_options = "-XX:TieredStopAtLevel=1"
+java_options = "-XX:+UseParallelGC -XX:TieredStopAtLevel=1"
 """
 _SERVE = (sys.executable, "-P", "-c", "from leanops.entrypoints.cli.app import main; main()", "serve")
 WORKERS = {

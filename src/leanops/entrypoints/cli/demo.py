@@ -19,7 +19,7 @@ Seed = Annotated[int, typer.Option("--seed", help="Another seed, other events.")
 # Every topic costs some seconds in every cycle: two make a demo of less than a minute.
 TOPICS = 2
 # Cycles of seconds are over before code compiled at length would pay.
-SETTINGS = 'java_options = "-XX:TieredStopAtLevel=1"\n'
+SETTINGS = 'java_options = "-XX:+UseParallelGC -XX:TieredStopAtLevel=1"\n'
 
 
 def demo(path: Home = Path(".leanops-demo"), events: Events = 20_000, seed: Seed = 7) -> None:
