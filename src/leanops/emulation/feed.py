@@ -1,6 +1,7 @@
 """Events from the generator to RAW: a process of its own makes and sends them, this one processes and delivers."""
 
 import gc
+import json
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -98,7 +99,16 @@ def make_part(home: Path, scenario: Scenario, phase: str, topic: str, first: int
 def send(runtime: Embedded, topic: str, made: Sequence[Message]) -> None:
     """Messages into the topic's queue."""
     rest: Iterator[Envelope] = (
-        Envelope(topic, one.message_id, one.publish_us, payload=one.text, ingestion_ts=one.ingestion_ms) for one in made
+        Envelope(
+            topic,
+            one.message_id,
+            one.publish_us,
+            payload=one.text,
+            idempotency_key=one.idempotency_key,
+            attributes=json.loads(one.attributes) if one.attributes else None,
+            ingestion_ts=one.ingestion_ms,
+        )
+        for one in made
     )
     while envelopes := list(islice(rest, EVENTS_PER_SEND)):
         packed = messages(runtime.queue, runtime.files, runtime.platform.clock, envelopes)

@@ -41,6 +41,9 @@ class Message(NamedTuple):
     failures: tuple[str, ...] = ()
     extra: tuple[tuple[str, str], ...] = ()
     changed: tuple[str, ...] = ()
+    idempotency_key: str | None = None
+    """What its envelope says beside the payload; so `attributes`, as JSON."""
+    attributes: str | None = None
 
 
 @dataclass(frozen=True)

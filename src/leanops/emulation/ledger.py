@@ -26,6 +26,8 @@ _FIELDS = {
     "failures": pa.list_(pa.string()),
     "extra": pa.map_(pa.string(), pa.string()),
     "changed": pa.list_(pa.string()),
+    "idempotency_key": pa.string(),
+    "attributes": pa.string(),
 }
 """Beside these, one column for each leaf of the profile, named by its path."""
 
