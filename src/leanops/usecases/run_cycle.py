@@ -33,7 +33,13 @@ from leanops.usecases.record_runs import LayerResult, complete_begun, record
 from leanops.usecases.topics import PAUSED, find_topic
 
 Progress = Callable[[str, str], None]
+_SHARES = {"standardize": 0.0, "commit standardized": 0.45, "curate": 0.55, "commit curated": 0.9}
 _GOOD = (Outcome.DONE, Outcome.STANDARDIZED_ONLY, Outcome.NO_NEW_DATA)
+
+
+def share_done(step: str) -> float:
+    """How far a topic has come when a step of its cycle begins."""
+    return _SHARES.get(step, 0.0)
 
 
 @dataclass

@@ -29,9 +29,8 @@ from leanops.entrypoints.cli import (
     status,
     topics,
 )
+from leanops.entrypoints.cli.exits import DONE, FAILED, INTERRUPTED, USAGE
 from leanops.entrypoints.cli.output import printable
-
-DONE, FAILED, USAGE, PROBLEMS, INTERRUPTED = 0, 1, 2, 3, 130
 
 app = typer.Typer(
     name="leanops",

@@ -8,9 +8,10 @@ from typing import Annotated
 
 import typer
 
-from leanops.entrypoints.cli.emulate import made, opened
+from leanops.entrypoints.cli.emulate import opened, planned
+from leanops.entrypoints.cli.exits import PROBLEMS
 from leanops.entrypoints.cli.output import near, say
-from leanops.entrypoints.cli.verdicts import PROBLEMS, conclude, print_balance, summarise, tell, written
+from leanops.entrypoints.cli.verdicts import conclude, print_balance, summarise, tell, written
 
 Home = Annotated[Path, typer.Argument(metavar="PATH", help="Home of the demo, made fresh each time.")]
 # Fewer would leave day 4 without a row that moves in some topic, and that is verified.
@@ -25,9 +26,10 @@ SETTINGS = 'java_options = "-XX:+UseParallelGC -XX:TieredStopAtLevel=1"\n'
 def demo(path: Home = Path(".leanops-demo"), events: Events = 20_000, seed: Seed = 7) -> None:
     """Run a small emulation end to end, verify it and show the balance; exit 3 where it does not hold."""
     started = time.monotonic()
-    made(path, TOPICS, seed, "", settings=SETTINGS)
-    say(f"Lean-Ops demo in {near(path.expanduser().resolve())}: four days of orders and payments, {events:,} events")
-    with opened(path) as emulation:
+    with opened(path, planned(TOPICS, seed), SETTINGS) as emulation:
+        say(
+            f"Lean-Ops demo in {near(path.expanduser().resolve())}: four days of orders and payments, {events:,} events"
+        )
         tell(emulation.play(_days(events)))
         verdict = emulation.verify()
         tell(emulation.scenario.steps[-1:])

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from leanops.domain.errors import PermanentError, UsageError
+from leanops.entrypoints.cli.exits import PROBLEMS
 from leanops.entrypoints.cli.homes import actor, opened
 from leanops.entrypoints.cli.options import Json
 from leanops.entrypoints.cli.output import note, print_json_array, print_table, say
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from leanops.runtimes.embedded import Embedded
     from leanops.usecases.discover import Found, Wanted
 
-FOUND_PROBLEMS = 3
 HOOK_VARIABLE = "TFVARS_FILE"
 STANDARD_ERROR = 2
 Project = Annotated[
@@ -70,7 +70,7 @@ def discover(
         if dry_run or tfvars:
             note("nothing was created or marked" if dry_run else f"{tfvars} is written; nothing was created or marked")
     if {one.action for one in found} & {Action.REFUSED, Action.FAILED}:
-        raise typer.Exit(FOUND_PROBLEMS)
+        raise typer.Exit(PROBLEMS)
 
 
 def _discovered(runtime: "Embedded", project: str, wanted: "Wanted", *, create: bool) -> "list[Found]":

@@ -10,6 +10,7 @@ import typer
 
 from leanops.domain.errors import LeanOpsError, UnknownTopicError, UsageError
 from leanops.entrypoints.cli.errors import SHORT_ID, ErrorId, Limit, RuleFilter, TopicFilter, known_rule, print_error
+from leanops.entrypoints.cli.exits import PROBLEMS
 from leanops.entrypoints.cli.homes import actor, opened
 from leanops.entrypoints.cli.options import Json, Yes
 from leanops.entrypoints.cli.output import counted, note, print_json, print_json_array, print_table, say
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from leanops.usecases.replay_letters import Done, Selection
 
 app = typer.Typer(no_args_is_help=True)
-FOUND_PROBLEMS = 3
 LETTERS_SHOWN = 50
 _SHOWN = ("topic_name", "status", "attempts", "message_id")
 
@@ -192,7 +192,7 @@ def _run(
     _audit(runtime, verb, topics, dict(outcomes))
     _print(done, as_json)
     if {one.outcome for one in done} - {Outcome.REPLAYED, Outcome.DISCARDED, Outcome.CLOSED}:
-        raise typer.Exit(FOUND_PROBLEMS)
+        raise typer.Exit(PROBLEMS)
 
 
 def _ask(verb: str, letters: int) -> None:

@@ -2,11 +2,11 @@
 
 import typer
 
+from leanops.entrypoints.cli.exits import PROBLEMS
 from leanops.entrypoints.cli.options import Json
 from leanops.entrypoints.cli.output import counted, print_json_array, say
 from leanops.entrypoints.cli.progress import waiting
 
-FOUND_PROBLEMS = 3
 _STYLES = {True: None, False: "bold red"}
 
 
@@ -26,4 +26,4 @@ def doctor(as_json: Json = False) -> None:
         problems = sum(not finding.ok for finding in findings)
         say("all is well" if not problems else counted(problems, "problem"))
     if any(not finding.ok for finding in findings):
-        raise typer.Exit(FOUND_PROBLEMS)
+        raise typer.Exit(PROBLEMS)

@@ -7,8 +7,6 @@ from typing import Any
 
 from leanops.entrypoints.cli.output import console
 
-_STEPS = {"standardize": 0.0, "commit standardized": 0.45, "curate": 0.55, "commit curated": 0.9}
-
 
 def is_watched() -> bool:
     """Whether a person would see it."""
@@ -70,7 +68,7 @@ def shares(rows: Callable[[str], int] = lambda _what: 0) -> Iterator[Callable[[s
 
         def tell(what: str, share: float) -> None:
             nonlocal reached
-            if share < reached:
+            if share < reached or not share:
                 # Another step begins, with a time and a rate of its own.
                 bar.reset(task, total=1.0)
             reached = share
@@ -79,14 +77,11 @@ def shares(rows: Callable[[str], int] = lambda _what: 0) -> Iterator[Callable[[s
         yield tell
 
 
-def share_done(step: str) -> float:
-    """How far a topic has come when a step of its cycle begins."""
-    return _STEPS.get(step, 0.0)
-
-
 @contextmanager
 def cycling(rows: Mapping[str, int]) -> Iterator[Callable[[str, str], None]]:
     """A bar over the rows a cycle expects per topic; topics that wait for nothing count as one row."""
+    from leanops.usecases.run_cycle import share_done
+
     weights = {topic: max(1, expected) for topic, expected in rows.items()}
     reached: dict[str, float] = {}
     with rows_of(sum(weights.values())) as bar:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from leanops.domain.errors import UsageError
+from leanops.entrypoints.cli.exits import PROBLEMS
 from leanops.entrypoints.cli.options import Json
 from leanops.entrypoints.cli.output import counted, print_json_array, say
 
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
     from leanops.domain.lint import Finding
 
 STDIN = "-"
-PROBLEMS = 3
 
 
 class Format(StrEnum):

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from leanops.domain.errors import UsageError
+from leanops.entrypoints.cli.exits import PROBLEMS
 from leanops.entrypoints.cli.homes import opened
 from leanops.entrypoints.cli.options import Json, Topic
 from leanops.entrypoints.cli.output import print_json, say
@@ -15,7 +16,6 @@ from leanops.entrypoints.cli.schema_files import read_schema
 SchemaFile = Annotated[Path, typer.Argument(metavar="FILE", help="The schema file.")]
 Sample = Annotated[int | None, typer.Option("--sample", min=1, help="Try it on about so many rows.")]
 All = Annotated[bool, typer.Option("--all", help="Try it on every row; without it, on 1,000,000 at most.")]
-PROBLEMS = 3
 
 
 def plan(topic: Topic, file: SchemaFile, sample: Sample = None, every: All = False, as_json: Json = False) -> None:

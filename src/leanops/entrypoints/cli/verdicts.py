@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from leanops.entrypoints.cli.exits import PROBLEMS
 from leanops.entrypoints.cli.output import colored, near, print_json, print_table, say
 
 if TYPE_CHECKING:
@@ -13,7 +14,6 @@ if TYPE_CHECKING:
     from leanops.emulation.scenario import Scenario, Step
     from leanops.emulation.verify import Verdict
 
-PROBLEMS = 3
 LARGEST = 6
 SIDE_BY_SIDE = 4
 """Topics that fit beside each other on any screen."""
