@@ -1,15 +1,19 @@
 """Which batch read which row of RAW: the boundaries of the run history over the files of the table."""
 
+import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from leanops.domain.batches import CURATED, STANDARDIZED
+from leanops.domain.errors import EmulationError
 from leanops.domain.snapshots import TableView, watermark_from
 from leanops.runtimes.embedded import Embedded
 
-_COUNTS = {
+SCHEME = "^file:(//)?"
+"""Spark and PyIceberg do not agree on the slashes in front of a path."""
+COUNTS = {
     STANDARDIZED: (
         "read",
         "inserted",
@@ -44,6 +48,7 @@ class Run:
     source_to: int
     seconds: float | None
     counts: Mapping[str, int]
+    """Without those that are NULL in the run history."""
 
 
 @dataclass(frozen=True)
@@ -54,23 +59,39 @@ class Boundaries:
     curated: list[Run] = field(default_factory=list)
     files: dict[str, int | None] = field(default_factory=dict)
     """File → number of the Standardized batch that read it; None where none has yet."""
+    apart: dict[str, str] = field(default_factory=dict)
+    """Batch → where it began, if that is not where the one before it had ended."""
 
 
 def boundaries_of(runtime: Embedded, topic: str) -> Boundaries:
     """How a topic was cut into batches; a batch that was recorded late stands where it read, not where it was told."""
-    databases, catalog = runtime.platform.rules.databases, runtime.catalog
+    databases, catalog = runtime.platform.rules.databases, runtime.platform.catalog
     history = databases.ops_table("job_run_history")
-    rows = runtime.platform.catalog.select(history, list(_COLUMNS), f"topic_name = '{topic}'")
-    table = catalog.load_table(databases.raw_table(topic))
-    entries = _entries(table)
+    rows = catalog.select(history, list(_COLUMNS), f"topic_name = '{topic}'")
+    raw = databases.raw_table(topic)
+    table = runtime.catalog.load_table(raw) if catalog.load(raw) else None
+    entries = _entries(table) if table else []
     # A snapshot that was expired is known by its files, one whose files were rewritten by the table's history.
-    places = {one.snapshot_id: one.sequence_number or 0 for one in table.metadata.snapshots}
+    places = {one.snapshot_id: one.sequence_number or 0 for one in (table.metadata.snapshots if table else ())}
     places |= {snapshot: sequence for snapshot, sequence, _ in entries}
-    standardized = _runs(rows, STANDARDIZED, lambda row: places.get(row["source_to"], 0))
-    ends = [places.get(run.source_to, 0) for run in standardized]
+
+    def place(row: Mapping[str, Any]) -> int:
+        return _known(places, row["source_to"], f"batch {row['batch_id']} ended at a snapshot that {raw}")
+
+    standardized = _runs(rows, STANDARDIZED, place)
+    ends = [places[run.source_to] for run in standardized]
     files = {path: _reader(ends, sequence) for _, sequence, path in entries}
-    written = _sequence(runtime.platform.catalog.load(databases.standardized_table(topic)), standardized)
-    return Boundaries(standardized, _numbered(_runs(rows, CURATED, lambda row: row["source_to"]), written), files)
+    curated = _runs(rows, CURATED, lambda row: row["source_to"])
+    written = _sequence(catalog.load(databases.standardized_table(topic)), standardized) if curated else []
+    apart = _apart(standardized) | _apart(curated)
+    return Boundaries(standardized, _numbered(curated, written), files, apart)
+
+
+def _known(places: Mapping[Any, int], name: object, said: str) -> int:
+    """A place in the order of commits; raises EmulationError where the table has forgotten it."""
+    if name not in places:
+        raise EmulationError(f"{said} does not know, so nobody can say what it read; begin anew: leanops emulate clean")
+    return places[name]
 
 
 def _reader(ends: Sequence[int], sequence: int) -> int | None:
@@ -83,7 +104,19 @@ def _sequence(table: TableView | None, runs: Sequence[Run]) -> list[int]:
     """The batch-seq of every batch of Standardized; it rises with every commit, also with one that is no batch."""
     marks = [watermark_from(snapshot) for snapshot in table.snapshots.values()] if table else []
     known = {mark.batch_id: mark.batch_seq for mark in marks if mark}
-    return [known.get(run.batch_id, run.number) for run in runs]
+    return [
+        _known(known, run.batch_id, f"the run history has batch {run.batch_id}, which Standardized") for run in runs
+    ]
+
+
+def _apart(runs: Sequence[Run]) -> dict[str, str]:
+    """Batches that did not begin where the one before them had ended, or the first of all at the beginning."""
+    return {
+        run.batch_id: f"began at {run.source_from}, and what was read before it ends at {end}"
+        for run, end in zip(runs, [None, *(run.source_to for run in runs)], strict=False)
+        # The batches of Curated count from 0, those of Standardized from no snapshot.
+        if (run.source_from or None) != end
+    }
 
 
 def _numbered(curated: Sequence[Run], written: Sequence[int]) -> list[Run]:
@@ -104,11 +137,12 @@ _COLUMNS = (
     "source_from",
     "source_to",
     "seconds",
-    *dict.fromkeys("rows_read" if name == "read" else name for names in _COUNTS.values() for name in names),
+    *dict.fromkeys("rows_read" if name == "read" else name for names in COUNTS.values() for name in names),
 )
 
 
-def _runs(rows: list[dict[str, Any]], layer: str, order: Any) -> list[Run]:
+def _runs(rows: list[dict[str, Any]], layer: str, order: Callable[[Mapping[str, Any]], int]) -> list[Run]:
+    columns = {name: "rows_read" if name == "read" else name for name in COUNTS[layer]}
     found = sorted((row for row in rows if row["layer"] == layer), key=order)
     return [
         Run(
@@ -117,7 +151,7 @@ def _runs(rows: list[dict[str, Any]], layer: str, order: Any) -> list[Run]:
             row["source_from"],
             row["source_to"],
             row["seconds"],
-            {name: row["rows_read" if name == "read" else name] or 0 for name in _COUNTS[layer]},
+            {name: row[column] for name, column in columns.items() if row[column] is not None},
         )
         for number, row in enumerate(found, start=1)
     ]
@@ -127,7 +161,12 @@ def _entries(table: Any) -> list[tuple[int, int, str]]:
     """Snapshot, its place in the order of commits, and path of every data file; expiry does not change them."""
     head = table.current_snapshot()
     return [
-        (entry.snapshot_id, entry.sequence_number, entry.data_file.file_path.removeprefix("file://"))
+        (entry.snapshot_id, entry.sequence_number, local(entry.data_file.file_path))
         for manifest in (head.manifests(table.io) if head else [])
         for entry in manifest.fetch_manifest_entry(table.io)
     ]
+
+
+def local(uri: str) -> str:
+    """The path of a file in this machine's file system."""
+    return re.sub(SCHEME, "", uri)

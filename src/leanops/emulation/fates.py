@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable, Sequence
 from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 import duckdb
@@ -14,14 +15,36 @@ from leanops.runtimes.embedded import Embedded
 _STATEMENTS = files("leanops.emulation").joinpath("fates.sql").read_text(encoding="utf-8")
 RAW = "message_id VARCHAR, publish_us BIGINT, ingestion_ms BIGINT, content VARCHAR, batch INT"
 """Columns of `raw`; `batch` is the number of the Standardized batch that read the row, NULL where none has yet."""
+MEMORY = "2GB"
 _COMMENT = re.compile(r"--[^\n]*")
 
 
-class Fates:
-    """A database in memory with the expected rows of every table of one topic; fates.sql says which tables it has."""
+class Database:
+    """A DuckDB in memory, which goes to the home's disk where that is too small."""
+
+    def __init__(self, home: Path) -> None:
+        # Its own default is most of the machine, where a JVM already has a good part.
+        folder = str(home / "scratch" / "duckdb")
+        self.connection = duckdb.connect(config={"temp_directory": folder, "memory_limit": MEMORY})
+
+    def register(self, name: str, rows: Any) -> None:
+        """Rows of a real table, as a table of this database."""
+        self.connection.register("given", rows)
+        self.connection.execute(f"CREATE OR REPLACE TABLE {name} AS FROM given")
+        self.connection.unregister("given")
+
+    def rows(self, statement: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        return self.connection.execute(statement, list(parameters)).fetchall()
+
+    def close(self) -> None:
+        self.connection.close()
+
+
+class Fates(Database):
+    """The expected rows of every table of one topic; fates.sql says which tables it has."""
 
     def __init__(self, runtime: Embedded, topic: str, boundaries: Boundaries) -> None:
-        self.connection = duckdb.connect(config={"temp_directory": str(runtime.home / "scratch" / "duckdb")})
+        super().__init__(runtime.home)
         self._read_raw(boundaries)
         runs = [(run.number, run.source_from, run.source_to) for run in boundaries.curated]
         work_out(self.connection, ledger.parts(runtime.home, topic), runs)
@@ -37,18 +60,6 @@ class Fates:
                 "INSERT INTO raw SELECT message_id, epoch_us(publish_time), ingestion_ts, sha256(json_payload), batch "
                 f"FROM read_parquet({listed(boundaries.files)}, filename = true) JOIN raw_file USING (filename)"
             )
-
-    def register(self, name: str, rows: Any) -> None:
-        """Rows of a real table, as a table of this database."""
-        self.connection.register("given", rows)
-        self.connection.execute(f"CREATE OR REPLACE TABLE {name} AS FROM given")
-        self.connection.unregister("given")
-
-    def rows(self, statement: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        return self.connection.execute(statement, list(parameters)).fetchall()
-
-    def close(self) -> None:
-        self.connection.close()
 
 
 def work_out(

@@ -19,6 +19,9 @@ QUEUE, PUBSUB = "queue", "pubsub"
 SOAK, TURNS_PER_SECOND, LEAST_CHUNK = "soak", 10, 20
 DAYS = {"day1": 1_000_000, "day2": 50_000, "day4": 5_000}
 """Events of each day, unless somebody says otherwise."""
+BACKLOG, CYCLE, REST = "cycle over the backlog", "cycle", "process what is left"
+READ_BY = {"day1": ("schema", BACKLOG), "day2": ("day2", CYCLE), "day4": ("day4", CYCLE), SOAK: (SOAK, REST)}
+"""Phase → phase and name of the step that has to read what it published."""
 
 
 class Step(msgspec.Struct, frozen=True):
@@ -52,6 +55,12 @@ class Scenario(msgspec.Struct):
             profile, round_ = PROFILES[at % len(PROFILES)], at // len(PROFILES)
             found[f"{profile.name}_{round_ + 1}" if round_ else profile.name] = profile
         return found
+
+    @property
+    def is_processed(self) -> bool:
+        """Whether everything that was published has had its cycle, so that nothing may be on its way."""
+        done = {(step.phase, step.what) for step in self.steps}
+        return all(READ_BY[phase] in done for phase in self.events)
 
     def check(self) -> None:
         """Raise UsageError where it cannot be played."""

@@ -12,7 +12,7 @@ from leanops.emulation.crew import Crew
 from leanops.emulation.pace import Kills, Pace
 from leanops.emulation.phases import Emulation
 from leanops.emulation.publisher import Publisher
-from leanops.emulation.scenario import SOAK
+from leanops.emulation.scenario import REST, SOAK
 from leanops.emulation.verify import Verdict
 from leanops.usecases.run_cycle import run_cycle
 from leanops.usecases.topics import add_topics
@@ -121,7 +121,7 @@ class Soak:
                 self._land(crew)
                 crew.stop(STOP_S, self._wishes.look)
         scenario.kills = dict(crew.kills)
-        with emulation.timed(SOAK, "process what is left"):
+        with emulation.timed(SOAK, REST):
             self._cycle()
         return Soaked(sum(rows), seconds, scenario.kills, emulation.verify())
 
