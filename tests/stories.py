@@ -37,7 +37,15 @@ def moment(micros: int) -> datetime:
 
 def raw_row(topic: str, message: Message) -> RawRow:
     """A message as RAW holds it."""
-    return RawRow(message.message_id, moment(message.publish_us), topic, message.text, message.ingestion_ms)
+    return RawRow(
+        message.message_id,
+        moment(message.publish_us),
+        topic,
+        message.text,
+        message.ingestion_ms,
+        message.idempotency_key,
+        message.attributes,
+    )
 
 
 def is_copy(message: Message) -> bool:

@@ -12,6 +12,7 @@ from leanops.emulation.broken import BROKEN
 from leanops.emulation.generator import Message
 from leanops.emulation.kinds import Kind
 from leanops.emulation.leaves import Leaf
+from leanops.emulation.odd import LARGEST, ODD
 from leanops.emulation.profile import PERIOD, VERSION, Profile
 from leanops.emulation.profiles import PROFILES
 from leanops.emulation.twists import Twisted, twisted
@@ -133,6 +134,29 @@ def mistimes(event: Twisted, before: str) -> None:
     assert event.is_fallback == (path == event.profile.leaves[VERSION].canonical)
 
 
+def is_addressed(event: Twisted, before: str) -> None:
+    key = event.profile.leaves[0]
+    own, left = text_cells(before)[key.canonical], text_cells(event.text()).get(key.canonical)
+    assert differing(before, event.text()) <= {key.canonical}
+    assert event.has_key
+    assert event.idempotency_key in ((None, "not-this-one") if left == own else (own,))
+    assert event.failures == ([f"cde_missing {key.column}"] if key.type and left != own else [])
+    assert json.dumps(json.loads(event.attributes or ""), ensure_ascii=False, separators=(",", ":")) == event.attributes
+
+
+def is_unusual(event: Twisted, before: str) -> None:
+    text, period = event.text(), event.profile.leaves[PERIOD].canonical
+    old, new = text_cells(before), text_cells(text)
+    assert text != before
+    assert not event.failures
+    assert event.has_period == (period in new)
+    assert {path: cell for path, cell in new.items() if path not in old} == event.extra
+    assert {path for path in old if path not in new} <= {period}
+    assert [
+        path for path in old if path in new and new[path] not in (old[path], f"{old[path]}.0", f"{old[path]}e0")
+    ] == []
+
+
 def breaks(event: Twisted, _before: str) -> None:
     with pytest.raises(ParseError) as refused:
         flat(event.text(), Limits())
@@ -159,11 +183,14 @@ DOES = {
     Kind.DRIFT_OBJECT: renames(".value"),
     Kind.DRIFT_TYPE: retypes,
     Kind.DRIFT_SCALAR: flattens,
+    Kind.ENVELOPE: is_addressed,
+    Kind.ODD: is_unusual,
     Kind.MALFORMED: breaks,
     Kind.OVERSIZED: swells,
 }
 UNCHANGED = {
-    Kind.NEW, Kind.CORRECTION, Kind.CROSS_PERIOD, Kind.FAR_PERIOD, Kind.DUPLICATE, Kind.REDELIVERY, Kind.LATE
+    Kind.NEW, Kind.CORRECTION, Kind.CROSS_PERIOD, Kind.FAR_PERIOD, Kind.DUPLICATE, Kind.REDELIVERY, Kind.LATE,
+    Kind.STALE, Kind.TIED, Kind.AHEAD,
 }  # fmt: skip
 
 
@@ -189,3 +216,42 @@ def test_each_way_to_break_a_text_is_refused_for_its_reason(profile: Profile, at
             flat(text, Limits())
         assert refused.value.rule == rule
         assert oracle.flatten(text, oracle.Limits()) == oracle.Bad(rule)
+
+
+@pytest.mark.parametrize("at", range(len(ODD)))
+@each_profile
+def test_what_is_unusual_is_no_mistake(profile: Profile, at: int) -> None:
+    for message in clean(profile, 6, events=5):
+        front, extra = ODD[at](profile, message.text)
+        found = oracle.flatten(f"{{{front}{message.text[1:]}", oracle.Limits())
+        assert isinstance(found, oracle.Flat)
+        assert found.cells == text_cells(message.text) | extra
+
+
+AT_LIMIT = [
+    ("too_deep", '"deeper":{"x":' + "[" * 63 + "]" * 63 + "},", next(odd for odd in ODD if "deep" in odd.__name__)),
+    ("too_many_keys", '"one":{},', next(odd for odd in ODD if "many_keys" in odd.__name__)),
+    ("too_large", " ", LARGEST),
+]
+
+
+@pytest.mark.parametrize(("rule", "more", "odd"), AT_LIMIT, ids=[rule for rule, *_ in AT_LIMIT])
+@each_profile
+def test_at_a_limit_one_step_more_is_too_much(
+    profile: Profile, rule: str, more: str, odd: Callable[[Profile, str], tuple[str, dict[str, str]]]
+) -> None:
+    (message,) = clean(profile, 6, events=1)
+    text = f"{odd(profile, message.text)[0]}{message.text[1:]}"
+    assert text_cells(f"{{{text}").items() >= text_cells(message.text).items()
+    with pytest.raises(ParseError) as refused:
+        flat(f"{{{more}{text}", Limits())
+    assert refused.value.rule == rule
+
+
+@pytest.mark.parametrize("kind", [Kind.DRIFT_VANISHED, Kind.DRIFT_RENAMED, Kind.DRIFT_OBJECT])
+@each_profile
+def test_a_field_that_vanishes_is_missed_in_curated(profile: Profile, kind: Kind) -> None:
+    typed = {leaf.canonical for leaf in profile.leaves if leaf.type}
+    for message in clean(profile, 7, events=100):
+        event = twisted(kind, profile, message.cells, Random(1))
+        assert text_cells(message.text).keys() - text_cells(event.text()).keys() <= typed

@@ -7,9 +7,8 @@ _Break = Callable[[str, Random], str]
 
 LARGEST_PAYLOAD = 1_000_000
 LARGEST_RECORD = 1_024_000
-
-
-_MANY_KEYS = ",".join(f'"k{at}":{at}' for at in range(5_001))
+MOST_KEYS = 5_000
+MANY_KEYS = ",".join(f'"k{at}":{at}' for at in range(MOST_KEYS + 1))
 
 
 def _cut(text: str, random: Random) -> str:
@@ -32,19 +31,10 @@ BROKEN: tuple[tuple[str, _Break], ...] = (
     ("not_object", lambda _text, _: "null"),
     ("not_object", lambda _text, random: str(random.randint(1, 9_999))),
     ("too_deep", lambda text, _: f'{{"deep":{"[" * 70}{"]" * 70},{text[1:]}'),
-    ("too_many_keys", lambda text, _: f"{{{_MANY_KEYS},{text[1:]}"),
+    ("too_many_keys", lambda text, _: f"{{{MANY_KEYS},{text[1:]}"),
 )
 """Rule and how to break a text so that it applies."""
 
 
-def broken(text: str, random: Random) -> tuple[str, str]:
-    """A text made of a right one that is none, and the rule that says why."""
-    rule, change = random.choice(BROKEN)
-    return change(text, random), rule
-
-
-def oversized(text: str, random: Random) -> tuple[str, bool]:
-    """A text that is too large, and whether it is so large that not even the delivery stream takes it."""
-    for_stream = random.random() < 0.5
-    size = LARGEST_RECORD if for_stream else LARGEST_PAYLOAD
-    return f'{{"filler":"{"x" * size}",{text[1:]}', for_stream
+OVERSIZED = (("x" * LARGEST_RECORD, True), ("x" * LARGEST_PAYLOAD, False), ("é" * (LARGEST_PAYLOAD // 2), False))
+"""What makes a text too large, and whether not even the delivery stream takes it; bytes count, not characters."""

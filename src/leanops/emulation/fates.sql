@@ -9,7 +9,7 @@ SELECT message_id, kind, key, rule, is_dead, is_fallback OR is_ahead AS is_fallb
        CASE WHEN is_ahead THEN sent_us ELSE coalesce(version_us, sent_us) END AS last_us,
        coalesce(period, strftime(make_timestamp(sent_us), '%Y-%m')) AS month
 FROM (
-    -- Only through Pub/Sub, which publishes today whatever day an event tells of, can a version be a day ahead.
+    -- Whether a version is more than a day ahead depends on the publish time, which Pub/Sub gives itself.
     SELECT sent.*, coalesce(sent.publish_us, landed.publish_us) AS sent_us,
            coalesce(version_us > sent_us + 86_400_000_000, false) AS is_ahead
     FROM sent LEFT JOIN (SELECT message_id, min(publish_us) AS publish_us FROM raw GROUP BY ALL) landed

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from random import Random
 from typing import NamedTuple
 
@@ -11,12 +11,16 @@ from leanops.domain.envelope import micros
 from leanops.emulation.kinds import COPIES, DAY1, DAY2, DAY4, SOAK, Kind, Rates
 from leanops.emulation.leaves import MICROS, Draw, text_of
 from leanops.emulation.profile import KEY, Profile
-from leanops.emulation.twists import twisted
+from leanops.emulation.twists import WAYS, twisted
 
 CHUNK = 5_000
-MINUTE, DAY = 60_000_000, 86_400_000_000
+MINUTE, HOUR, DAY = 60_000_000, 3_600_000_000, 86_400_000_000
 FAR = (-36, -12, -2, 3)
 """Months by which corrections go far."""
+TIES = VERSION_ONLY, BOTH, LOUD, EARLIER = "version", "version and time", "both, with a lesser id", "but sent before it"
+"""What a message has in common with another of its key."""
+AHEADS = 3
+"""Ways to be ahead of the publish time: by less than a day, a day, or more."""
 FIRST_DAY = datetime(2026, 10, 30, tzinfo=UTC)
 """Day 4 lies in the next month."""
 
@@ -31,7 +35,7 @@ class Message(NamedTuple):
     text: str
     key: str | None
     version_us: int | None
-    """None: its publish time."""
+    """None: its publish time, which also counts where this is more than a day after it."""
     period: str | None
     """None: the month of its publish time."""
     cells: tuple[str | None, ...]
@@ -98,17 +102,40 @@ class Stream:
     def chunks(self) -> int:
         return -(-self.events // self.size)
 
+    @cached_property
+    def sure(self) -> dict[int, tuple[Kind, int]]:
+        """Position → kind and way, so that no way of any kind is left to chance; at most a third of the events."""
+        kinds = [kind for kind, rate in self.phase.rates.items() if rate and self.can_be(kind)]
+        ways = WAYS | {Kind.TIED: len(TIES), Kind.AHEAD: AHEADS}
+        most = max((ways.get(kind, 1) for kind in kinds), default=0)
+        slots = [(kind, way) for way in range(most) for kind in kinds if way < ways.get(kind, 1)][: self.events // 3]
+        places = [(at + 1) * self.events // (len(slots) + 1) for at in range(len(slots))]
+        # The first event of a chunk has none before it that it could be like.
+        return {place + (place % self.size == 0): slot for place, slot in zip(places, slots, strict=True)}
+
+    def can_be(self, kind: Kind) -> bool:
+        """Whether an event of this topic can be of this kind."""
+        return self.profile.has_version or kind != Kind.AHEAD
+
     def chunk(self, index: int) -> list[Message]:
         """The messages of one chunk, in the order in which they are sent."""
         return self._chunk(index).messages()
 
     def originals(self, index: int) -> list[Message]:
-        """The messages of one chunk that are no copies; they depend on no other chunk."""
+        """The messages of one chunk that are no copies; they depend on no other chunk of their phase."""
         return self._chunk(index).messages(with_copies=False)
 
     def _chunk(self, index: int) -> "_Chunk":
         first = index * self.size
         return _Chunk(self, index, range(first, min(first + self.size, self.events)))
+
+
+class _Times(NamedTuple):
+    """Of each event of a chunk: the thing it tells of, when it was published, and its version."""
+
+    numbers: list[int]
+    published: list[int]
+    versions: list[int]
 
 
 class _Chunk:
@@ -122,22 +149,21 @@ class _Chunk:
         self.copying = Random(f"{name}/copies")
         # Each thing of the first day has an event; of those that came later many a number has none.
         self.known = stream.known + positions.start if stream.phase.is_long else stream.first
+        self.lasts = stream.phase.lasts // timedelta(microseconds=1)
         self.made: list[Message] = []
+        self.loud: set[int] = set()
+        """The places of messages whose ids sort before all others."""
 
     def messages(self, *, with_copies: bool = True) -> list[Message]:
         stream, random, positions = self.stream, self.random, self.positions
-        rates = stream.phase.rates
-        kinds: list[Kind] = random.choices(
-            [*rates, stream.phase.usual], [*rates.values(), max(0.0, 1 - sum(rates.values()))], k=len(positions)
-        )
-        if kinds[0] == Kind.DUPLICATE or (kinds[0] in COPIES and not stream.earlier):
-            # Nothing was sent yet that could be sent again.
-            kinds[0] = stream.phase.usual
-        begins, step = micros(stream.phase.begins), stream.phase.lasts / timedelta(microseconds=1) / stream.events
+        kinds, ways = self._kinds()
+        begins, step = micros(stream.phase.begins), self.lasts / stream.events
         arrivals = [begins + int(step * position) for position in positions]
         numbers = [self._number(kind, position) for kind, position in zip(kinds, positions, strict=True)]
         published = [self._published(kind, at) for kind, at in zip(kinds, arrivals, strict=True)]
         versions = [at - int(random.random() * 30_000_000) for at in published]
+        if stream.phase.rates:
+            self._retime(kinds, ways, _Times(numbers, published, versions))
         periods = [self._period(kind, number) for kind, number in zip(kinds, numbers, strict=True)]
         draw = Draw(random, numbers, published)
         rows = stream.profile.cells(draw, list(periods), [_text(version) for version in versions])
@@ -148,15 +174,74 @@ class _Chunk:
                     self.made.append(self._copied(kind)._replace(kind=kind, ingestion_ms=ingested))
                 continue
             name = f"{stream.topic}-{stream.phase.name}-{positions[place]:07d}"
+            if place in self.loud:
+                name = name.upper()
             version = versions[place] if stream.profile.has_version else None
             text = stream.profile.text(cells) if kind in _UNCHANGED else ""
             right = Message(name, kind, published[place], ingested, text, cells[KEY], version, periods[place], cells)
-            self.made.append(right if text else self._twisted(right))
+            self.made.append(right if text else self._twisted(right, ways.get(place)))
         return self.made
 
-    def _twisted(self, right: Message) -> Message:
+    def _kinds(self) -> tuple[list[Kind], dict[int, int]]:
+        """The kind of each event, and in which way some of them are of it."""
+        stream, positions = self.stream, self.positions
+        rates, usual, ways = stream.phase.rates, stream.phase.usual, dict[int, int]()
+        kinds: list[Kind] = self.random.choices(
+            [*rates, usual], [*rates.values(), max(0.0, 1 - sum(rates.values()))], k=len(positions)
+        )
+        for at, position in enumerate(positions) if rates else ():
+            if position in stream.sure:
+                kinds[at], ways[at] = stream.sure[position]
+            elif not stream.can_be(kinds[at]):
+                kinds[at] = usual
+        if kinds[0] == Kind.DUPLICATE or (kinds[0] in COPIES and not stream.earlier):
+            # Nothing was sent yet that could be sent again.
+            kinds[0] = usual
+        return kinds, ways
+
+    def _retime(self, kinds: list[Kind], ways: dict[int, int], times: "_Times") -> None:
+        """Versions in another order than publish times."""
+        has_version, random, plain = self.stream.profile.has_version, self.random, list[int]()
+        for at, kind in enumerate(kinds):
+            if kind in _PLAIN:
+                plain.append(at)
+            elif kind == Kind.STALE and has_version:
+                times.versions[at] = times.published[at] - int(random.random() * 3 * self.lasts)
+            elif kind == Kind.AHEAD:
+                choice = (random.randrange(HOUR, DAY - HOUR), DAY, random.randrange(DAY + HOUR, 2 * DAY))
+                times.versions[at] = times.published[at] + choice[ways.get(at, random.randrange(AHEADS))]
+            elif kind == Kind.TIED:
+                other = self._other(plain, times)
+                if other is None:
+                    kinds[at] = self.stream.phase.usual
+                else:
+                    self._tie(at, TIES[ways.get(at, random.randrange(len(TIES)))], times, other)
+
+    def _other(self, plain: Sequence[int], times: "_Times") -> tuple[int, int, int] | None:
+        """Number, publish time and version of a message before: one of this chunk, or of a day before."""
+        earlier = self.stream.earlier
+        if earlier and (not plain or self.random.random() < 0.5):
+            found = self.random.choice(_earlier(earlier, self.index % earlier.chunks))
+            if found.kind in _PLAIN and found.key:
+                version = found.publish_us if found.version_us is None else found.version_us
+                return int(found.key.rpartition("-")[2]), found.publish_us, version
+        if not plain:
+            return None
+        at = self.random.choice(plain)
+        return times.numbers[at], times.published[at], times.versions[at]
+
+    def _tie(self, at: int, way: str, times: "_Times", other: tuple[int, int, int]) -> None:
+        times.numbers[at], published, times.versions[at] = other
+        if way == EARLIER:
+            times.published[at] = published - self.random.randrange(HOUR)
+        elif way != VERSION_ONLY or not self.stream.profile.has_version:
+            times.published[at] = published
+        if way == LOUD:
+            self.loud.add(at)
+
+    def _twisted(self, right: Message, way: int | None) -> Message:
         """The message changed as its kind wants it."""
-        event = twisted(right.kind, self.stream.profile, right.cells, self.random)
+        event = twisted(right.kind, self.stream.profile, right.cells, self.random, way)
         return right._replace(
             text=event.text(),
             key=right.key if event.has_key else None,
@@ -169,6 +254,8 @@ class _Chunk:
             failures=tuple(sorted(event.failures)),
             extra=tuple(event.extra.items()),
             changed=tuple(event.changed()),
+            idempotency_key=event.idempotency_key,
+            attributes=event.attributes,
         )
 
     def _number(self, kind: Kind, position: int) -> int:
@@ -179,6 +266,8 @@ class _Chunk:
         """Before it arrives, by up to some minutes; what is late, before everything else."""
         if kind == Kind.LATE:
             return micros(FIRST_DAY) - DAY + self.random.randrange(DAY // 2)
+        if kind == Kind.STALE and not self.stream.profile.has_version:
+            return arrived - int(self.random.random() * 3 * self.lasts)
         return arrived - int(self.random.random() * 5 * MINUTE)
 
     def _period(self, kind: Kind, number: int) -> str:
@@ -199,10 +288,11 @@ class _Chunk:
         return self.copying.choice(_earlier(stream.earlier, self.index % stream.earlier.chunks))
 
 
-_UNCHANGED = frozenset({Kind.NEW, Kind.CORRECTION, Kind.CROSS_PERIOD, Kind.FAR_PERIOD, Kind.LATE})
+_PLAIN = frozenset({Kind.NEW, Kind.CORRECTION, Kind.CROSS_PERIOD, Kind.FAR_PERIOD})
+_UNCHANGED = _PLAIN | {Kind.LATE, Kind.STALE, Kind.TIED, Kind.AHEAD}
 
 
-@lru_cache(maxsize=1)
+@lru_cache(maxsize=2)
 def _earlier(stream: Stream, index: int) -> Sequence[Message]:
     return stream.originals(index)
 

@@ -17,6 +17,11 @@ class Kind(StrEnum):
     DUPLICATE = "duplicate"
     REDELIVERY = "redelivery"
     LATE = "late"
+    STALE = "stale"
+    TIED = "tied"
+    AHEAD = "ahead"
+    ENVELOPE = "envelope"
+    ODD = "odd"
     DRIFT_NEW = "drift_new"
     DRIFT_VANISHED = "drift_vanished"
     DRIFT_RENAMED = "drift_renamed"
@@ -35,6 +40,8 @@ class Kind(StrEnum):
 
 COPIES = (Kind.DUPLICATE, Kind.REDELIVERY)
 """Not made but sent again."""
+QUEUE_ONLY = (*COPIES, Kind.ENVELOPE)
+"""Cannot be sent through Pub/Sub, which gives every message an id and an envelope of its own."""
 GROUPS = {
     "cde": (Kind.CDE_NULL, Kind.CDE_BLANK, Kind.CDE_MISSING),
     "drift": tuple(kind for kind in Kind if kind.startswith("drift_")),
@@ -60,6 +67,11 @@ DAY2: Rates = _spread(
         "duplicate": 0.03,
         "redelivery": 0.02,
         "late": 0.03,
+        "stale": 0.06,
+        "tied": 0.04,
+        "ahead": 0.01,
+        "envelope": 0.01,
+        "odd": 0.01,
         "drift": 0.06,
         "cde": 0.03,
         "bad_type": 0.01,
@@ -70,7 +82,9 @@ DAY2: Rates = _spread(
     }
 )
 SOAK: Rates = {**DAY2, Kind.NEW: 0.3}
-DAY4: Rates = _spread({"far_period": 0.15, "correction": 0.05, "duplicate": 0.03, "redelivery": 0.03, "late": 0.04})
+DAY4: Rates = _spread(
+    {"far_period": 0.15, "correction": 0.05, "duplicate": 0.03, "redelivery": 0.03, "late": 0.04, "stale": 0.04}
+)
 
 
 def with_rates(defaults: Rates, said: str) -> Rates:

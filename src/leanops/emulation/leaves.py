@@ -95,7 +95,8 @@ def numbered(pattern: str) -> Maker:
     return lambda draw: [pattern % number for number in draw.numbers]
 
 
-def one_of(*values: str) -> Maker:
+def one_of(*values: str | None) -> Maker:
+    """One of these, of which None is none at all."""
     return lambda draw: list(draw.random.choices(values, k=len(draw.numbers)))
 
 

@@ -20,12 +20,10 @@ from leanops.emulation.profile import Profile
 BARE, PROSE = Form.BARE, Form.PROSE
 _GIVEN = one_of("")
 """For periods and versions, which the generator gives itself."""
-_EMAIL, _PHONE, _CARD, _ADDRESS = (
-    r"person-[0-9]+@people\.example",
-    r"\+00 555 [0-9]{7}",
-    r"4929-[0-9]{4}-[0-9]{8}",
-    r"198\.51\.[0-9]+\.[0-9]+",
-)
+_EMAIL, _PHONE, _CARD, _ADDRESS = r"person-[0-9]{3}", r"\+00 555", r"4929-[0-9]{2}", r"198\.51\."
+"""What gives a value away, even where only a part of it is told."""
+_STATUS = ("NEW", "PAID", "SHIPPED", "CANCELLED")
+_DEVICES = ("phone", "tablet", "desktop")
 _MANY = ('"many"', '"12,50"', '"0x1F"')
 
 ORDERS = Profile(
@@ -40,10 +38,10 @@ ORDERS = Profile(
         Leaf("order.id", numbered("O-%08d"), type="STRING", cde=True),
         Leaf(
             "order.status",
-            one_of("NEW", "PAID", "SHIPPED", "CANCELLED"),
+            one_of(*_STATUS * 3, None),
             type="STRING",
             default="NEW",
-            rules={"allowed": ["NEW", "PAID", "SHIPPED", "CANCELLED"]},
+            rules={"allowed": list(_STATUS)},
             wrong={"rule_allowed": ('"LOST"', '"paid"')},
         ),
         Leaf(
@@ -75,7 +73,16 @@ ORDERS = Profile(
         Leaf("order.lines", listed(1, 3, '{"sku":"S-%d","qty":1}'), BARE, "STRING"),
         Leaf("order.note", sometimes(0.2, one_of('say "hello"', "back\\slash", "naïve 東京 ✓", "two\nlines")), PROSE),
         Leaf("customer.id", person("C-%06d", 40_000), type="STRING", cde=True),
-        Leaf("customer.email", person("person-%06d@people.example", 40_000), type="STRING", pii="hmac", shape=_EMAIL),
+        Leaf(
+            "customer.email",
+            person("person-%06d@people.example", 40_000),
+            type="STRING",
+            rules={"pattern": "[^@ ]+@[^@ ]+"},
+            pii="hmac",
+            shape=_EMAIL,
+            # Personal data that is wrong must be hidden where errors are told, too.
+            wrong={"rule_pattern": ('"person-000042 at people.example"', '"mail person-000043@people.example"')},
+        ),
         Leaf("customer.phone", person("+00 555 %07d", 40_000), type="STRING", pii="mask", shape=_PHONE),
         Leaf("shipping.city", sometimes(0.6, one_of("Berlin", "São Paulo", "東京", "Lagos")), type="STRING"),
         Leaf("shipping.cost", sometimes(0.5, decimal(0, 40, 2, 401)), BARE, "DECIMAL(9,2)"),
@@ -115,13 +122,20 @@ PAYMENTS = Profile(
             "card.number",
             person("4929-0000-%08d", 60_000),
             type="STRING",
-            rules={"pattern": _CARD},
+            rules={"pattern": "4929-[0-9]{4}-[0-9]{8}"},
             pii="mask",
             shape=_CARD,
-            # Personal data that is wrong must be hidden where errors are told, too.
             wrong={"rule_pattern": ('"4929-0000-00000042-7"', '"card 4929-0000-00000043"')},
         ),
-        Leaf("card.holder", person("person-%06d@people.example", 60_000), type="STRING", pii="drop", shape=_EMAIL),
+        Leaf(
+            "card.holder",
+            person("person-%06d@people.example", 60_000),
+            type="STRING",
+            rules={"max_length": 40},
+            pii="drop",
+            shape=_EMAIL,
+            wrong={"rule_length": ('"person-000044@people.example, person-000045@people.example"',)},
+        ),
         Leaf("risk.score", sometimes(0.4, decimal(0, 1, 5)), BARE, "DOUBLE"),
         Leaf("risk.flags", sometimes(0.3, listed(0, 3, '"F%02d"')), BARE, "STRING"),
     ),
@@ -193,7 +207,7 @@ SESSIONS = Profile(
             wrong={"rule_length": ('"DEU"', '"D"')},
         ),
         Leaf("user.language", sometimes(0.8, one_of("de", "pt-BR", "ja", "en")), type="STRING"),
-        Leaf("device.kind", one_of("phone", "tablet", "desktop"), type="STRING", default="desktop"),
+        Leaf("device.kind", one_of(*_DEVICES * 3, None), type="STRING", default="desktop"),
         Leaf("device.browser.name", one_of("Firefox", "Chromium", "Safari"), type="STRING"),
         Leaf("device.browser.version", whole(90, 140), type="STRING"),
         Leaf("device.screen.width", whole(320, 1_920), BARE, "INT", wrong={"cast_failed": _MANY}),

@@ -9,7 +9,7 @@ import msgspec
 
 from leanops.domain.errors import UsageError
 from leanops.emulation.generator import Phase, Stream, phases, soak
-from leanops.emulation.kinds import COPIES, DAY2, Rates, with_rates
+from leanops.emulation.kinds import DAY2, QUEUE_ONLY, Rates, with_rates
 from leanops.emulation.profile import Profile
 from leanops.emulation.profiles import PROFILES
 
@@ -69,8 +69,10 @@ class Scenario(msgspec.Struct):
             from leanops.emulation.pubsub import project
 
             project()
-            if any(rate for kind, rate in with_rates({}, self.rates).items() if kind in COPIES):
-                raise UsageError(f"{' and '.join(COPIES)} cannot be sent through Pub/Sub; leave them out of --rates")
+            if any(rate for kind, rate in with_rates({}, self.rates).items() if kind in QUEUE_ONLY):
+                raise UsageError(
+                    f"{' and '.join(QUEUE_ONLY)} cannot be sent through Pub/Sub; leave them out of --rates"
+                )
 
     def phase(self, name: str) -> Phase:
         adjusted = partial(_adjusted, self.rates)
@@ -78,8 +80,7 @@ class Scenario(msgspec.Struct):
             return soak(adjusted, timedelta(seconds=self.events[SOAK] / self.rate))
         phase = phases(adjusted)[name]
         if self.through == PUBSUB:
-            # Pub/Sub gives every message an id of its own, so nobody outside can send one again.
-            phase = replace(phase, rates={kind: rate for kind, rate in phase.rates.items() if kind not in COPIES})
+            phase = replace(phase, rates={kind: rate for kind, rate in phase.rates.items() if kind not in QUEUE_ONLY})
         return phase
 
     def stream(self, topic: str, name: str) -> Stream:
