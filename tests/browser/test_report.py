@@ -13,9 +13,11 @@ from playwright.sync_api import Browser, Locator, Page
 from leanops.emulation.flow import LEAST
 from leanops.emulation.page import page_of
 from leanops.emulation.report import report_of
-from tests.verdicts import HOSTILE, broken, scenario, verdict
+from tests.verdicts import HOSTILE, broken, rows, scenario, verdict
 
 WIDE, NARROW = 1_280, 390
+CONTRAST = 3.0
+"""What WCAG asks of shapes that mean something."""
 Scheme = Literal["light", "dark"]
 
 
@@ -115,17 +117,22 @@ def test_places_are_labelled_with_their_counts(browser: Browser, file: Path) -> 
         assert "no JSON object within limits" in (page.locator("[data-place=broken] title").first.text_content() or "")
 
 
+def covered(page: Page) -> int:
+    """How many pairs of labels lie on each other."""
+    found: int = page.evaluate(
+        """[...document.querySelectorAll('.flow svg')].flatMap(svg => {
+            const boxes = [...svg.querySelectorAll('.label, .count')].map(text => text.getBoundingClientRect());
+            return boxes.flatMap((a, at) => boxes.slice(at + 1).filter(b => a.width && b.width &&
+                a.left < b.right && b.left < a.right && a.top + 2 < b.bottom && b.top + 2 < a.bottom));
+        }).length"""
+    )
+    return found
+
+
 def test_labels_do_not_cover_each_other(browser: Browser, file: Path) -> None:
     for width in (WIDE, NARROW):
         with opened(browser, file, width) as page:
-            covered = page.evaluate(
-                """[...document.querySelectorAll('.flow svg')].flatMap(svg => {
-                    const boxes = [...svg.querySelectorAll('.label, .count')].map(text => text.getBoundingClientRect());
-                    return boxes.flatMap((a, at) => boxes.slice(at + 1).filter(b => a.width && b.width &&
-                        a.left < b.right && b.left < a.right && a.top + 2 < b.bottom && b.top + 2 < a.bottom));
-                }).length"""
-            )
-            assert covered == 0
+            assert covered(page) == 0
 
 
 def test_dark_is_dark_and_text_is_read_on_both(browser: Browser, file: Path) -> None:
@@ -150,3 +157,41 @@ def test_a_report_that_failed_shows_the_messages_as_text(browser: Browser, tmp_p
         assert HOSTILE in page.locator(".wrong").inner_text()
         assert page.locator("details[open]").count() == 1
         assert page.evaluate("document.documentElement.scrollWidth") == NARROW
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_every_tone_stands_out_from_the_paper(browser: Browser, file: Path, scheme: Scheme) -> None:
+    with opened(browser, file, scheme=scheme) as page:
+        paper = luminance(page, "section", "backgroundColor")
+        for tone in ("plain", "good", "quiet", "bad"):
+            darker, lighter = sorted((paper, luminance(page, f".box.{tone}", "fill")))
+            assert (lighter + 0.05) / (darker + 0.05) >= CONTRAST, tone
+
+
+def luminance(page: Page, selector: str, style: str) -> float:
+    """How light a color is, as WCAG counts it."""
+    said = page.evaluate(f"getComputedStyle(document.querySelector('{selector}')).{style}")
+    parts = [int(part) / 255 for part in re.findall(r"\d+", said)[:3]]
+    red, green, blue = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+def test_what_cannot_be_right_is_seen_and_labels_keep_apart(browser: Browser, tmp_path: Path) -> None:
+    file = tmp_path / "odd.html"
+    odd = rows(published=6_002, raw=5_999, missing=4, again=1, unknown=1, waiting=3)
+    file.write_text(page_of(report_of(scenario(), verdict(rows=odd))), encoding="utf-8")
+    for width in (WIDE, NARROW):
+        with opened(browser, file, width) as page:
+            page.screenshot(path=tmp_path / f"odd-{width}.png", full_page=True)
+            picture = ".flow.wide" if width == WIDE else ".flow.narrow"
+            for place in ("missing", "unknown", "not_in_raw"):
+                assert page.locator(f"{picture} .box.bad[data-place={place}]").is_visible(), place
+            assert page.locator(f"{picture} .band.bad title", has_text="not in RAW →").count() == 1
+            assert covered(page) == 0
+            assert page.evaluate("document.documentElement.scrollWidth") == width
+
+
+def test_on_a_narrow_screen_bars_are_below_each_other(browser: Browser, file: Path) -> None:
+    with opened(browser, file, NARROW) as page:
+        lefts = {round((bar.bounding_box() or {})["x"]) for bar in page.locator(".columns .bar").all()}
+        assert len(lefts) == 1

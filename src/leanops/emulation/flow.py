@@ -1,11 +1,13 @@
 """The flow as a drawing: places in columns, and bands between them as wide as what goes through."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from leanops.emulation.report import Flow
 
 PLAIN, GOOD, QUIET, BAD = "plain", "good", "quiet", "bad"
+Link = tuple[str, str, int]
+"""From, to, and how many."""
 
 
 @dataclass(frozen=True)
@@ -25,7 +27,7 @@ class Graph:
     """Places, and how many go from one to another."""
 
     places: tuple[Place, ...]
-    links: tuple[tuple[str, str, int], ...]
+    links: tuple[Link, ...]
 
     def part(self, first: int, last: int) -> "Graph":
         """The columns from the first to the last."""
@@ -40,40 +42,72 @@ class Graph:
 
 def graph_of(flow: Flow) -> Graph:
     """The whole way, without the places nothing came to."""
-    there = {place.name: place for place in _places(flow) if place.count > 0}
+    places = [place for place in _places(flow) if place.count > 0]
+    at = [[place for place in places if place.column == column] for column in range(5)]
     links = [
-        ("published", "raw", max(0, flow.raw - flow.again)),
+        ("published", "raw", flow.raw - flow.again - flow.unknown),
         ("published", "dead", flow.dead),
         ("published", "missing", flow.missing),
         ("again", "raw", flow.again),
-        *(("raw", name, place.count) for name, place in there.items() if place.column == 2),
-        *((name, "kept", there[name].count) for name in ("new", "newer") if name in there),
-        *(("kept", name, place.count) for name, place in there.items() if place.column == 4),
+        ("unknown", "raw", flow.unknown),
+        *_poured([place for place in at[1] if place.name in ("raw", "not_in_raw")], at[2]),
+        *((place.name, "kept", place.count) for place in at[2] if place.name in ("new", "newer")),
+        *_poured(at[3], at[4]),
     ]
-    drawn = (link for link in links if link[2] > 0 and link[0] in there and link[1] in there)
-    return Graph(tuple(there.values()), tuple(drawn))
+    return Graph(tuple(places), tuple(link for link in links if link[2] > 0))
+
+
+def _poured(sources: Sequence[Place], targets: Sequence[Place]) -> Iterator[Link]:
+    """Links that empty the sources one by one and so fill the targets; both have as much."""
+    left = {place.name: place.count for place in sources}
+    for target in targets:
+        wanted = target.count
+        for source in left:
+            taken = min(wanted, left[source])
+            yield source, target.name, taken
+            left[source] -= taken
+            wanted -= taken
 
 
 def _places(flow: Flow) -> list[Place]:
-    standardized, curated = flow.standardized, flow.curated
-    behind = curated.get("behind", 0)
-    refused = curated.get("errors", 0) - behind
+    return [*_sent(flow), *_standardized(flow), *_curated(flow)]
+
+
+def _sent(flow: Flow) -> list[Place]:
     return [
         Place("published", 0, "published", flow.published, PLAIN, "sent to the queues"),
         Place("again", 0, "delivered again", flow.again, QUIET, "sent once more because an answer was lost"),
+        Place("unknown", 0, "never published", flow.unknown, BAD, "in RAW, and nobody has sent them"),
         Place("raw", 1, "RAW", flow.raw, PLAIN, "kept as they were received"),
+        Place("not_in_raw", 1, "not in RAW", flow.not_in_raw, BAD, "counted by batches, and no rows of RAW"),
         Place("dead", 1, "dead letters", flow.dead, BAD, "too broken to land; kept in dlq_errors"),
         Place("missing", 1, "missing", flow.missing, BAD, "published, and nowhere to be found"),
-        Place("new", 2, "inserted", standardized.get("inserted", 0), GOOD, "the first version of a key"),
-        Place("newer", 2, "updated", standardized.get("updated", 0), GOOD, "a newer version of a key"),
-        Place("old", 2, "superseded", standardized.get("superseded", 0), QUIET, "a newer version was there already"),
-        Place("copy", 2, "duplicates", standardized.get("duplicates", 0), QUIET, "the same message once more"),
-        Place("broken", 2, "parse errors", standardized.get("parse_errors", 0), BAD, "no JSON object within limits"),
+    ]
+
+
+def _standardized(flow: Flow) -> list[Place]:
+    counts = flow.standardized
+    return [
+        Place("new", 2, "inserted", counts.get("inserted", 0), GOOD, "the first version of a key"),
+        Place("newer", 2, "updated", counts.get("updated", 0), GOOD, "a newer version of a key"),
+        Place("old", 2, "superseded", counts.get("superseded", 0), QUIET, "a newer version was there already"),
+        Place("copy", 2, "duplicates", counts.get("duplicates", 0), QUIET, "the same message once more"),
+        Place("broken", 2, "parse errors", counts.get("parse_errors", 0), BAD, "no JSON object within limits"),
         Place("waiting", 2, "waiting", flow.waiting, QUIET, "not read by a batch yet"),
+        Place("uncounted", 2, "not counted", flow.uncounted, BAD, "passed by a batch that has not counted them"),
         Place("kept", 3, "Standardized", flow.kept, PLAIN, "versions for Curated to read"),
-        Place("first", 4, "inserted", curated.get("inserted", 0), GOOD, "the first right version of a key"),
-        Place("replaced", 4, "updated", curated.get("updated", 0), GOOD, "a newer right version of a key"),
-        Place("same", 4, "unchanged", curated.get("unchanged", 0), QUIET, "curated already"),
+        Place("not_kept", 3, "not there", flow.not_in_standardized, BAD, "counted by batches, and no such versions"),
+    ]
+
+
+def _curated(flow: Flow) -> list[Place]:
+    counts = flow.curated
+    behind = counts.get("behind", 0)
+    refused = counts.get("errors", 0) - behind
+    return [
+        Place("first", 4, "inserted", counts.get("inserted", 0), GOOD, "the first right version of a key"),
+        Place("replaced", 4, "updated", counts.get("updated", 0), GOOD, "a newer right version of a key"),
+        Place("same", 4, "unchanged", counts.get("unchanged", 0), QUIET, "curated already"),
         Place("behind", 4, "quarantined, behind", behind, BAD, "not right; an older right version stays in Curated"),
         Place("refused", 4, "quarantined, new", refused, BAD, "not right, and Curated has no older version"),
         Place("unread", 4, "passed over", flow.unread, QUIET, "replaced before Curated read them, or not read yet"),

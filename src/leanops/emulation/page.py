@@ -7,7 +7,7 @@ from importlib.resources import files
 from leanops.emulation.found import Check
 from leanops.emulation.markup import Markup, element, joined
 from leanops.emulation.picture import flow_picture
-from leanops.emulation.report import Report, TopicReport
+from leanops.emulation.report import COLUMNS, Report
 from leanops.emulation.scenario import Step
 
 _STYLE = Markup(files("leanops.emulation").joinpath("page.css").read_text(encoding="utf-8"))
@@ -46,11 +46,14 @@ def _sections(report: Report) -> list[Markup]:
         _section("Rows per period", "Curated rows by the month they belong to.", _periods(report)),
         _section("What became of every kind of event", _KINDS, _kinds(report)),
         _section("Drift", "Paths that came after the first batch, and paths whose kind changed.", _drift(report)),
-        _section("Balance and checks", _CHECKS, *(_checks(topic) for topic in report.topics)),
+        _section("Balance and checks", _CHECKS, *_every_check(report)),
     ]
 
 
-_FLOW = "Every event from its queue to Curated, or to the table that says why not. Bands are as wide as their counts."
+_FLOW = (
+    "Every event from its queue to Curated, or to the table that says why not. Bands are as wide as their counts. "
+    "What came twice is counted twice, by each batch that read it; tables have it once."
+)
 _KINDS = (
     "What the generator made on purpose, and where it ended. Copies are sent once more and make no row of their own."
 )
@@ -62,14 +65,15 @@ def _section(title: str, says: str, *content: Markup) -> Markup:
 
 
 def _header(report: Report) -> Markup:
-    checks = sum(len(topic.checks) for topic in report.topics)
+    checks = [check.passed for topic in report.topics for check in topic.checks]
+    checks += [check.passed for check in report.shared]
     tiles = [
         ("published", f"{report.flow.published:,}"),
         ("rows in Curated", f"{sum(report.periods.values()):,}"),
-        ("quarantined", f"{report.flow.curated.get('errors', 0):,}"),
-        ("parse errors", f"{report.flow.standardized.get('parse_errors', 0):,}"),
-        ("changed period", f"{report.flow.curated.get('cross_period', 0):,}"),
-        ("checks passed", f"{sum(topic.passed for topic in report.topics):,} of {checks:,}"),
+        ("quarantined", f"{sum(topic.rows['quarantined'] for topic in report.topics):,}"),
+        ("parse errors", f"{sum(topic.rows['parse_errors'] for topic in report.topics):,}"),
+        ("rows moved", f"{sum(topic.moved for topic in report.topics):,}"),
+        ("checks passed", f"{sum(checks):,} of {len(checks):,}"),
     ]
     topics = f"{len(report.topics)} topic{'' if len(report.topics) == 1 else 's'}"
     return element(
@@ -135,24 +139,11 @@ def _bar(name: str, value: str, share: float, note: str = "", tone: str = "plain
 
 
 def _topics(report: Report) -> Markup:
-    names = ("topic", "published", "RAW", "Standardized", "Curated", "quarantined", "parse errors", "dead letters")
-    rows: list[list[Cell]] = [
-        [
-            topic.topic,
-            topic.flow.published,
-            topic.flow.raw,
-            topic.rows.get("standardized", 0),
-            topic.rows.get("curated", 0),
-            topic.quarantined,
-            topic.parse_errors,
-            topic.dead_letters,
-            topic.behind,
-            topic.moved,
-            _mark(topic.passed == len(topic.checks), f"{topic.passed} of {len(topic.checks)}"),
-        ]
-        for topic in report.topics
-    ]
-    return _table((*names, "behind", "moved", "checks"), rows)
+    rows: list[list[Cell]] = []
+    for topic in report.topics:
+        *cells, checks = topic.cells()
+        rows.append([*cells, _mark(topic.passed == len(topic.checks), str(checks))])
+    return _table(COLUMNS, rows)
 
 
 def _rules(report: Report) -> Markup:
@@ -200,20 +191,24 @@ def _codes(paths: Sequence[str]) -> Markup:
     return element("div", *(element("code", path) for path in paths), class_="codes") if paths else Markup("–")
 
 
-def _checks(topic: TopicReport) -> Markup:
+def _every_check(report: Report) -> list[Markup]:
+    shared = [_checks("all topics together", report.shared)] if report.shared else []
+    return [*(_checks(topic.topic, topic.checks) for topic in report.topics), *shared]
+
+
+def _checks(name: str, checks: Sequence[Check]) -> Markup:
     rows: list[list[Cell]] = [
-        [_mark(check.passed, check.name), check.expected, check.found, check.wrong] for check in topic.checks
+        [_mark(check.passed, check.name), check.expected, check.found, check.wrong] for check in checks
     ]
-    failed = len(topic.checks) - topic.passed
-    says = (
-        f"{topic.passed} of {len(topic.checks)} checks passed" if failed else f"all {len(topic.checks)} checks passed"
-    )
+    passed = sum(check.passed for check in checks)
+    failed = len(checks) - passed
+    says = f"{passed} of {len(checks)} checks passed" if failed else f"all {len(checks)} checks passed"
     return element(
         "details",
-        element("summary", _mark(not failed, topic.topic), element("span", says)),
+        element("summary", _mark(not failed, name), element("span", says)),
         _table(("check", "expected", "found", "wrong"), rows),
-        *(element("div", element("h3", check.name), _examples(check)) for check in topic.checks if check.examples),
-        **({"open": ""} if failed or len(topic.checks) == 1 else {}),
+        *(element("div", element("h3", check.name), _examples(check)) for check in checks if check.examples),
+        **({"open": ""} if failed or len(checks) == 1 else {}),
     )
 
 

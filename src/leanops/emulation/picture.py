@@ -1,6 +1,6 @@
 """The flow picture as SVG: once for wide screens, and in two parts for narrow ones."""
 
-from leanops.emulation.flow import BOX, Band, Box, Drawing, Graph, drawn, graph_of
+from leanops.emulation.flow import BAD, BOX, PLAIN, Band, Box, Drawing, Graph, drawn, graph_of
 from leanops.emulation.markup import Markup, element, joined
 from leanops.emulation.report import Flow
 
@@ -35,13 +35,19 @@ def _svg(graph: Graph, width: float, columns: tuple[float, ...], height: float, 
     ]
     return element(
         "svg",
-        element("title", "How many events went which way"),
         *named,
         element("g", *map(_band, drawing.bands), *map(_box, drawing.boxes), transform=f"translate(0 {_px(TOP)})"),
         element("g", *_labels(drawing), transform=f"translate(0 {_px(TOP)})"),
         viewBox=f"0 0 {_px(width)} {_px(TOP + drawing.height + 4)}",
         role="img",
+        aria_label=_said(drawing),
     )
+
+
+def _said(drawing: Drawing) -> str:
+    """What the picture shows, for those who do not see it."""
+    ways = [f"{band.source.label} to {band.target.label} {band.count:,}" for band in drawing.bands]
+    return f"How many events went which way: {', '.join(ways)}"
 
 
 def _band(band: Band) -> Markup:
@@ -52,7 +58,8 @@ def _band(band: Band) -> Markup:
         f"M{_px(band.x)} {above[0]}C{middle} {above[0]} {middle} {above[1]} {_px(band.to_x)} {above[1]}"
         f"V{below[1]}C{middle} {below[1]} {middle} {below[0]} {_px(band.x)} {below[0]}Z"
     )
-    tone = band.target.tone if band.target.tone != "plain" else band.source.tone
+    is_source = band.source.tone == BAD or band.target.tone == PLAIN
+    tone = band.source.tone if is_source else band.target.tone
     said = f"{band.source.label} → {band.target.label}: {band.count:,}"
     return element(
         "path", element("title", said), d=path, class_=f"band {tone}", data_count=band.count, data_width=_px(band.width)

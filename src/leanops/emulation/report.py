@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 from leanops.emulation.boundaries import Run
@@ -17,7 +17,7 @@ SLOWEST = 8
 
 @dataclass(frozen=True)
 class Flow:
-    """How many events went which way."""
+    """How many events went which way; what came twice went twice."""
 
     published: int
     dead: int
@@ -27,11 +27,19 @@ class Flow:
     missing: int = 0
     """Published, and nowhere to be found."""
     again: int = 0
-    """Rows of RAW beyond what was published: deliveries whose answer was lost."""
+    """Rows of RAW beyond what was published of their message: deliveries whose answer was lost."""
+    unknown: int = 0
+    """Rows of RAW whose message was never published."""
     waiting: int = 0
     """Rows of RAW that no batch has read yet."""
+    uncounted: int = 0
+    """Rows of RAW that lie behind a batch which has not counted them."""
+    not_in_raw: int = 0
+    """What batches have counted beyond the rows of RAW."""
     unread: int = 0
     """Versions Curated has not read yet, or found replaced by newer ones."""
+    not_in_standardized: int = 0
+    """What batches of Curated have counted beyond the versions of Standardized."""
 
     @property
     def kept(self) -> int:
@@ -39,16 +47,40 @@ class Flow:
         return self.standardized.get("inserted", 0) + self.standardized.get("updated", 0)
 
 
-def flow_of(published: int, dead: int, raw: int, standardized: Mapping[str, int], curated: Mapping[str, int]) -> Flow:
+def flow_of(rows: Mapping[str, int], standardized: Mapping[str, int], curated: Mapping[str, int]) -> Flow:
     """The flow of one topic, with what its counts do not explain."""
-    flow = Flow(published, dead, raw, standardized, curated)
+    flow = Flow(rows["published"], rows["dead"], rows["raw"], standardized, curated)
+    uncounted = rows["raw"] - rows["waiting"] - sum(standardized.get(outcome, 0) for outcome in _STANDARDIZED)
+    unread = flow.kept - sum(curated.get(outcome, 0) for outcome in _CURATED)
     return replace(
         flow,
-        missing=max(0, published - dead - raw),
-        again=max(0, raw + dead - published),
-        waiting=max(0, raw - standardized.get("read", 0)),
-        unread=max(0, flow.kept - curated.get("read", 0)),
+        missing=rows["missing"],
+        again=rows["again"],
+        unknown=rows["unknown"],
+        waiting=rows["waiting"],
+        uncounted=max(0, uncounted),
+        not_in_raw=max(0, -uncounted),
+        unread=max(0, unread),
+        not_in_standardized=max(0, -unread),
     )
+
+
+_STANDARDIZED = ("inserted", "updated", "duplicates", "superseded", "parse_errors")
+_CURATED = ("inserted", "updated", "unchanged", "errors")
+COLUMNS = (
+    "topic",
+    "published",
+    "RAW",
+    "Standardized",
+    "Curated",
+    "quarantined",
+    "parse errors",
+    "dead letters",
+    "behind",
+    "moved",
+    "checks",
+)
+"""What is said of every topic."""
 
 
 @dataclass(frozen=True)
@@ -58,9 +90,7 @@ class TopicReport:
     topic: str
     flow: Flow
     rows: Mapping[str, int]
-    dead_letters: int
-    parse_errors: int
-    quarantined: int
+    """Rows of its tables, which have a message once however often it came."""
     behind: int
     checks: tuple[Check, ...]
     first_paths: int
@@ -75,6 +105,14 @@ class TopicReport:
     @property
     def passed(self) -> int:
         return sum(check.passed for check in self.checks)
+
+    def cells(self) -> tuple[int | str, ...]:
+        """What COLUMNS name."""
+        rows = [
+            self.rows[name]
+            for name in ("published", "raw", "standardized", "curated", "quarantined", "parse_errors", "dead_letters")
+        ]
+        return (self.topic, *rows, self.behind, self.moved, f"{self.passed} of {len(self.checks)}")
 
 
 @dataclass(frozen=True)
@@ -108,15 +146,19 @@ class Report:
     periods: Mapping[str, int]
     slowest: tuple[Step, ...]
     """Batches under the name of their topic, and the steps that are none."""
+    shared: tuple[Check, ...] = ()
+    """The checks of what the topics share."""
 
     def failed(self) -> list[tuple[str, Check]]:
         """Topic and check of everything that is not as it must be."""
-        return [(topic.topic, check) for topic in self.topics for check in topic.checks if not check.passed]
+        every = [(topic.topic, check) for topic in self.topics for check in topic.checks]
+        every += [("all topics", check) for check in self.shared]
+        return [(name, check) for name, check in every if not check.passed]
 
     def checks(self) -> list[Check]:
         """Every check over all topics together."""
-        names = dict.fromkeys(check.name for topic in self.topics for check in topic.checks)
-        every = [check for topic in self.topics for check in topic.checks]
+        every = [*(check for topic in self.topics for check in topic.checks), *self.shared]
+        names = dict.fromkeys(check.name for check in every)
         return [_together(name, [check for check in every if check.name == name]) for name in names]
 
 
@@ -126,7 +168,8 @@ def report_of(scenario: Scenario, verdict: Verdict, seconds: float | None = None
     steps = _last_of_each(scenario.steps)
     kinds = _summed((kind, fate, count) for found in verdict.topics for (kind, fate), count in found.kinds.items())
     return Report(
-        verdict.passed,
+        # A verdict over nothing says nothing.
+        verdict.passed and any(topic.checks for topic in topics),
         scenario.seed,
         seconds if seconds is not None else sum(step.seconds for step in steps),
         topics,
@@ -138,32 +181,21 @@ def report_of(scenario: Scenario, verdict: Verdict, seconds: float | None = None
         _added(found.copies for found in verdict.topics),
         dict(sorted(_added(found.periods for found in verdict.topics).items())),
         _slowest(steps, verdict),
+        verdict.checks,
     )
 
 
-_FATES = ("curated", "superseded", "quarantined", "parse error", "dead letter", "on its way")
+_FATES = ("curated", "superseded", "quarantined", "parse error", "dead letter", "on its way", "nowhere")
 
 
 def _topic(found: TopicVerdict) -> TopicReport:
-    counts = {check.name: check for check in found.checks}
-    letters = counts.get("dead letters", Check("dead letters", 0, 0))
-    flow = flow_of(
-        found.rows.get("published", 0),
-        # A copy of a dead letter has no row of its own.
-        max(0, found.rows.get("dead", 0) - letters.expected + letters.found),
-        found.rows.get("raw", 0),
-        _added(run.counts for run in found.boundaries.standardized),
-        _added(run.counts for run in found.boundaries.curated),
-    )
     later = [(action, path) for (action, path), batch in found.drift.items() if batch > 1]
+    standardized = _added(run.counts for run in found.boundaries.standardized)
     return TopicReport(
         found.topic,
-        flow,
+        flow_of(found.rows, standardized, _added(run.counts for run in found.boundaries.curated)),
         found.rows,
-        letters.found,
-        flow.standardized.get("parse_errors", 0),
-        flow.curated.get("errors", 0),
-        counts["keys behind"].found if "keys behind" in counts else 0,
+        sum(check.found for check in found.checks if check.name == "keys behind"),
         tuple(sorted(found.checks, key=lambda check: check.passed)),
         sum(action == "ADDED" for action, _ in found.drift) - sum(action == "ADDED" for action, _ in later),
         tuple(sorted(path for action, path in later if action == "ADDED")),
@@ -187,17 +219,11 @@ def _summed(rows: Iterable[tuple[str, str, int]]) -> dict[str, Counter[str]]:
 
 def _flow(flows: Sequence[Flow]) -> Flow:
     """All topics together; what one has too much does not make up for what another lacks."""
-    return Flow(
-        sum(flow.published for flow in flows),
-        sum(flow.dead for flow in flows),
-        sum(flow.raw for flow in flows),
-        _added(flow.standardized for flow in flows),
-        _added(flow.curated for flow in flows),
-        sum(flow.missing for flow in flows),
-        sum(flow.again for flow in flows),
-        sum(flow.waiting for flow in flows),
-        sum(flow.unread for flow in flows),
-    )
+    together: dict[str, Any] = {}
+    for one in fields(Flow):
+        counts = [getattr(flow, one.name) for flow in flows]
+        together[one.name] = _added(counts) if one.name in ("standardized", "curated") else sum(counts)
+    return Flow(**together)
 
 
 def _last_of_each(steps: Sequence[Step]) -> list[Step]:
@@ -221,7 +247,7 @@ def _slowest(steps: Sequence[Step], verdict: Verdict) -> tuple[Step, ...]:
 
 
 def _batches(topic: str, layer: str, runs: Sequence[Run]) -> list[Step]:
-    return [Step(topic, f"{layer}, batch {run.number}", run.seconds or 0.0, run.counts["read"]) for run in runs]
+    return [Step(topic, f"{layer}, batch {run.number}", run.seconds or 0.0, run.counts.get("read", 0)) for run in runs]
 
 
 def _together(name: str, checks: Sequence[Check]) -> Check:
@@ -231,17 +257,21 @@ def _together(name: str, checks: Sequence[Check]) -> Check:
 
 
 def as_json(report: Report) -> dict[str, Any]:
-    """The verdict for programs."""
+    """The report for programs."""
     return {
         "verified": report.passed,
         "seed": report.seed,
         "seconds": round(report.seconds, 1),
         "published": report.flow.published,
+        "flow": asdict(report.flow),
         "topics": [_topic_json(topic) for topic in report.topics],
+        "checks": _checks_json(report.shared),
         "kinds": report.kinds,
         "copies": report.copies,
         "rules": report.rules,
         "periods": report.periods,
+        "phases": [{"phase": phase.name, "seconds": phase.seconds, "steps": phase.steps} for phase in report.phases],
+        "slowest": report.slowest,
     }
 
 
@@ -250,20 +280,23 @@ def _topic_json(topic: TopicReport) -> dict[str, Any]:
         "topic": topic.topic,
         "verified": topic.passed == len(topic.checks),
         "rows": topic.rows,
-        "standardized": topic.flow.standardized,
-        "curated": topic.flow.curated,
-        "dead_letters": topic.dead_letters,
+        "flow": asdict(topic.flow),
         "behind": topic.behind,
-        "drift": {"added": topic.added, "type_changed": topic.changed},
-        "checks": [
-            {
-                "check": check.name,
-                "passed": check.passed,
-                "expected": check.expected,
-                "found": check.found,
-                "wrong": check.wrong,
-                "messages": [{"message_id": one.message_id, "what": one.what} for one in check.examples],
-            }
-            for check in topic.checks
-        ],
+        "moved": topic.moved,
+        "drift": {"first_paths": topic.first_paths, "added": topic.added, "type_changed": topic.changed},
+        "checks": _checks_json(topic.checks),
     }
+
+
+def _checks_json(checks: Sequence[Check]) -> list[dict[str, Any]]:
+    return [
+        {
+            "check": check.name,
+            "passed": check.passed,
+            "expected": check.expected,
+            "found": check.found,
+            "wrong": check.wrong,
+            "messages": [{"message_id": one.message_id, "what": one.what} for one in check.examples],
+        }
+        for check in checks
+    ]

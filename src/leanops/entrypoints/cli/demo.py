@@ -1,5 +1,6 @@
 """The demo: a small emulation of everything, verified, with the balance at the end."""
 
+import shlex
 import shutil
 import sys
 import time
@@ -36,7 +37,7 @@ def demo(path: Home = Path(".leanops-demo"), events: Events = 20_000, seed: Seed
     report, file = written(path, emulation.scenario, verdict, time.monotonic() - started)
     print_balance(report)
     summarise(report)
-    _print_next(path.expanduser().resolve())
+    print_next(path.expanduser().resolve())
     conclude(report, file)
     if not report.passed:
         raise typer.Exit(PROBLEMS)
@@ -47,10 +48,11 @@ def _days(events: int) -> dict[str, int]:
     return {"day1": events - second - fourth, "day2": second, "day4": fourth}
 
 
-def _print_next(home: Path) -> None:
-    leanops = "leanops" if shutil.which("leanops") else near(Path(sys.argv[0]).resolve())
+def print_next(home: Path) -> None:
+    """Commands to go on with, as a shell takes them."""
+    leanops = "leanops" if shutil.which("leanops") else shlex.quote(near(Path(sys.argv[0]).resolve()))
     say("\nLook at it:")
-    say(f"  export LEANOPS_HOME={near(home)}")
+    say(f"  export LEANOPS_HOME={shlex.quote(near(home))}")
     for command in (
         "status",
         'sql "select order_status, count(*) as orders, sum(order_amount) as total from iceberg_curated_db.orders '

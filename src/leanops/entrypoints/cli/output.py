@@ -109,8 +109,8 @@ def _fits(screen: "Console", drawn: "Table") -> bool:
 
 
 def counted(number: int, noun: str) -> str:
-    """`1 event`, `2 events`."""
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+    """`1 event`, `2 events`, `2 batches`."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}{'es' if noun.endswith('ch') else 's'}"
 
 
 def shown(value: Any, *, grouped: bool = False) -> str:
@@ -128,8 +128,8 @@ def shown(value: Any, *, grouped: bool = False) -> str:
 
 def near(path: Path) -> str:
     """The path as it would be typed from here."""
-    relative = os.path.relpath(path)
-    return str(path) if relative.startswith("..") else relative
+    relative = Path(os.path.relpath(path))
+    return str(path if os.pardir in relative.parts else relative)
 
 
 def colored(text: str, style: str) -> Any:

@@ -58,48 +58,20 @@ def judge(
 
 def summarise(report: "Report") -> None:
     """The numbers of every topic, the largest periods, and what is wrong."""
+    from leanops.emulation.report import COLUMNS
+
     say("")
-    rows = [
-        [
-            topic.topic,
-            topic.flow.published,
-            topic.flow.raw,
-            topic.rows.get("standardized", 0),
-            topic.rows.get("curated", 0),
-            topic.quarantined,
-            topic.parse_errors,
-            topic.dead_letters,
-            topic.behind,
-            topic.moved,
-            f"{topic.passed} of {len(topic.checks)}",
-        ]
-        for topic in report.topics
-    ]
+    rows = [topic.cells() for topic in report.topics]
     if len(rows) > SIDE_BY_SIDE:
-        print_table(_COLUMNS, rows, grouped=True)
+        print_table(COLUMNS, rows, grouped=True)
     else:
-        first, *others = zip(_COLUMNS, *rows, strict=True)
+        first, *others = zip(COLUMNS, *rows, strict=True)
         print_table(first, others, grouped=True)
     say(f"\nrows per period: {_periods(report)}")
     for name, check in report.failed():
         say(f"✗ {name}: {check.name}: {check.expected:,} expected, {check.found:,} found, {check.wrong:,} wrong", "red")
         for wrong in check.examples:
             say(f"    {wrong.message_id} {wrong.what}")
-
-
-_COLUMNS = (
-    "topic",
-    "published",
-    "RAW",
-    "Standardized",
-    "Curated",
-    "quarantined",
-    "parse errors",
-    "dead letters",
-    "behind",
-    "moved",
-    "checks",
-)
 
 
 def _periods(report: "Report") -> str:
