@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from leanops.emulation import ledger
-from leanops.emulation.checks import typed
+from leanops.emulation.layers import typed
 from leanops.emulation.fates import RAW, work_out
 from leanops.emulation.generator import Message
 from leanops.emulation.leaves import MICROS
