@@ -10,10 +10,11 @@ import pytest
 
 from leanops.domain.accounting import StandardizedCounts
 from leanops.domain.batches import CURATED, STANDARDIZED, Batch
+from leanops.domain.errors import EmulationError
 from leanops.domain.snapshots import TableView, watermark_of
 from leanops.domain.tables import OPS, RAW
 from leanops.domain.tables import STANDARDIZED as STANDARDIZED_TABLE
-from leanops.emulation.boundaries import boundaries_of
+from leanops.emulation.boundaries import boundaries_of, local
 from leanops.runtimes.embedded import Embedded, create_home
 
 TOPIC, RAW_TABLE, TABLE = "orders", "iceberg_raw_db.orders_staging", "iceberg_standardized_db.orders"
@@ -125,3 +126,50 @@ def test_a_curated_batch_reads_the_batches_its_batch_seqs_name_though_some_are_n
     )
     ranges = [(one.batch_id, one.source_from, one.source_to) for one in boundaries_of(runtime, TOPIC).curated]
     assert ranges == [("c-1", 0, 1), ("c-2", 1, 3), ("c-3", 3, 4)]
+
+
+def test_a_batch_that_ended_at_a_snapshot_nobody_knows_is_refused(runtime: Embedded) -> None:
+    at = land(runtime, 0)
+    record(runtime, run(STANDARDIZED, "first", None, at), run(STANDARDIZED, "second", at, at + 1))
+    with pytest.raises(EmulationError, match=r"^batch second ended at a snapshot that iceberg_raw_db\.orders_staging"):
+        boundaries_of(runtime, TOPIC)
+
+
+def test_a_batch_that_standardized_does_not_have_is_refused_where_its_place_is_needed(runtime: Embedded) -> None:
+    at = [land(runtime, flush) for flush in range(2)]
+    runtime.platform.catalog.create(TABLE, STANDARDIZED_TABLE)
+    committed(runtime, "first", 1)
+    record(runtime, run(STANDARDIZED, "first", None, at[0]), run(STANDARDIZED, "lost", *at), run(CURATED, "c-1", 0, 2))
+    with pytest.raises(EmulationError, match=r"^the run history has batch lost, which Standardized does not know"):
+        boundaries_of(runtime, TOPIC)
+
+
+def test_batches_that_do_not_begin_where_the_one_before_ended_are_told(runtime: Embedded) -> None:
+    at = [land(runtime, flush) for flush in range(4)]
+    runtime.platform.catalog.create(TABLE, STANDARDIZED_TABLE)
+    for batch_seq, name in enumerate(("first", "second", "third"), start=1):
+        committed(runtime, name, batch_seq)
+    record(
+        runtime,
+        run(STANDARDIZED, "first", None, at[0]),
+        run(STANDARDIZED, "second", at[1], at[2]),
+        run(STANDARDIZED, "third", at[2], at[3]),
+        run(CURATED, "c-1", 0, 1),
+        run(CURATED, "c-2", 2, 3),
+    )
+    assert boundaries_of(runtime, TOPIC).apart == {
+        "second": f"began at {at[1]}, and what was read before it ends at {at[0]}",
+        "c-2": "began at 2, and what was read before it ends at 1",
+    }
+
+
+def test_a_count_that_is_null_is_none(runtime: Embedded) -> None:
+    at = land(runtime, 0)
+    record(runtime, run(STANDARDIZED, "first", None, at) | {"rows_read": 7, "inserted": 0, "updated": None})
+    (found,) = boundaries_of(runtime, TOPIC).standardized
+    assert found.counts == {"read": 7, "inserted": 0}
+
+
+@pytest.mark.parametrize("uri", ["/home/a:b/x", "file:/home/a:b/x", "file:///home/a:b/x"])
+def test_a_file_has_one_path_however_it_is_written(uri: str) -> None:
+    assert local(uri) == "/home/a:b/x"
