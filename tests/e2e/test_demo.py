@@ -56,6 +56,10 @@ def test_the_report_shows_what_the_tables_hold(demo: tuple[Path, str]) -> None:
     (rows,) = ask(home, "select count(*) as n from iceberg_curated_db.orders")
     assert ">Verified<" in page
     assert f'<td class="number">{rows["n"]:,}</td>' in page
+    (broken,) = ask(home, "select count(*) as n from iceberg_standardized_db.parse_errors")
+    (refused,) = ask(home, "select count(*) as n from iceberg_curated_db.errors")
+    assert f"<dt>parse errors</dt><dd>{broken['n']:,}</dd>" in page
+    assert f"<dt>quarantined</dt><dd>{refused['n']:,}</dd>" in page
     (order,) = ask(home, "select customer_id, order_id from iceberg_standardized_db.orders limit 1")
     assert order["customer_id"] not in page
     assert order["order_id"] not in page

@@ -282,6 +282,8 @@ def test_programs_get_every_number_of_the_page(capsys: pytest.CaptureFixture[str
     assert (said["slowest"][0]["what"], said["slowest"][0]["seconds"]) == ("Standardized, batch 1", 7.0)
     assert (said["flow"]["missing"], said["flow"]["waiting"], said["flow"]["again"]) == (9, 3, 0)
     assert said["topics"][1]["flow"]["missing"] == 9
+    assert (said["flow"]["standardized"]["inserted"], said["flow"]["curated"]["cross_period"]) == (8_800, 80)
+    assert said["topics"][0]["flow"]["curated"]["inserted"] == 4_350
     assert said["topics"][0]["drift"]["first_paths"] == 1
 
 

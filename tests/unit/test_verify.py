@@ -281,10 +281,10 @@ def test_rows_moved_on_day_2_are_none_of_day_4(world: World) -> None:
     world.send("day1", [*day(world, "day1"), *day(world, "day2")])
     world.read(cross_period=3)
     world.send("day4", day(world, "day4"))
-    found = check(world.verdict(), "rows moved to other periods")
+    found = check(world.verdict(), "rows moved to other periods, day4")
     assert (found.expected, found.found, found.wrong) == (0, 0, 1)
     world.read(cross_period=1)
-    found = check(world.verdict(), "rows moved to other periods")
+    found = check(world.verdict(), "rows moved to other periods, day4")
     assert found.expected > 1
     assert (found.found, found.wrong) == (1, 1)
 
@@ -292,9 +292,9 @@ def test_rows_moved_on_day_2_are_none_of_day_4(world: World) -> None:
 def test_a_soak_that_moved_nothing_is_wrong(runtime: Embedded) -> None:
     world = World(runtime, Scenario(topics=1, rate=1_000, rates="cross_period=0.1", events={SOAK: 1_000}))
     world.send(SOAK, told(world.scenario, TOPIC, SOAK))
-    assert check(world.verdict(), "rows moved to other periods").passed
+    assert check(world.verdict(), "rows moved to other periods, soak").passed
     world.cycled()
-    assert not check(world.verdict(), "rows moved to other periods").passed
+    assert not check(world.verdict(), "rows moved to other periods, soak").passed
 
 
 @dataclass(frozen=True)

@@ -101,7 +101,7 @@ class Outcomes:
         must_move = self._scenario.is_processed and movers >= MOVERS
         is_right = moved == expected and (moved > 0 or not must_move)
         wrong = () if is_right else (Wrong("-", f"{phase} moved {moved:,} rows to another period, not {expected:,}"),)
-        return Check("rows moved to other periods", expected, moved, len(wrong), wrong)
+        return Check(f"rows moved to other periods, {phase}", expected, moved, len(wrong), wrong)
 
 
 def copying_kills(scenario: Scenario) -> int:

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from leanops.emulation.boundaries import Run
@@ -263,7 +263,7 @@ def as_json(report: Report) -> dict[str, Any]:
         "seed": report.seed,
         "seconds": round(report.seconds, 1),
         "published": report.flow.published,
-        "flow": asdict(report.flow),
+        "flow": vars(report.flow),
         "topics": [_topic_json(topic) for topic in report.topics],
         "checks": _checks_json(report.shared),
         "kinds": report.kinds,
@@ -280,7 +280,7 @@ def _topic_json(topic: TopicReport) -> dict[str, Any]:
         "topic": topic.topic,
         "verified": topic.passed == len(topic.checks),
         "rows": topic.rows,
-        "flow": asdict(topic.flow),
+        "flow": vars(topic.flow),
         "behind": topic.behind,
         "moved": topic.moved,
         "drift": {"first_paths": topic.first_paths, "added": topic.added, "type_changed": topic.changed},
