@@ -10,6 +10,7 @@ import duckdb
 import pytest
 
 from leanops.adapters.gcp.publisher import PubSubPublisher
+from leanops.adapters.gcp.topics import PubSubTopics
 from leanops.domain.errors import EmulationError, UsageError
 from leanops.emulation import ledger
 from leanops.emulation.boundaries import boundaries_of
@@ -17,8 +18,8 @@ from leanops.emulation.crossing import Crossing, missing
 from leanops.emulation.fates import Fates
 from leanops.emulation.feed import Feed, land, make_part, send
 from leanops.emulation.generator import DAY
+from leanops.emulation.homes import fresh_home, scenario_of
 from leanops.emulation.kinds import COPIES
-from leanops.emulation.phases import fresh_home
 from leanops.emulation.pubsub import prepare
 from leanops.emulation.scenario import PUBSUB, Scenario
 from leanops.emulation.verify import Verdict, verify
@@ -145,6 +146,25 @@ def test_a_topic_of_somebody_else_is_left_alone(monkeypatch: pytest.MonkeyPatch,
 
     with pytest.raises(UsageError, match=r"topic orders of project .* is no emulation's"):
         prepare(["orders"], "{topic}")
+
+
+def test_a_project_of_somebody_else_is_refused_before_anything_is_made_or_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cloud: Cloud, capsys: pytest.CaptureFixture[str]
+) -> None:
+    project, home = f"{cloud.word}-production", fresh_home(tmp_path / "home", Scenario(seed=5))
+    monkeypatch.setenv("GOOGLE_CLOUD_PROJECT", project)
+    PubSubPublisher(project).create("payments", ("team", "shop"))
+
+    with pytest.raises(UsageError, match="topic payments of project"):
+        prepare(["orders", "payments"], "{topic}")
+    code = run(["emulate", "clean", "--home", str(home), "--through", "pubsub"])
+
+    assert (code, len(capsys.readouterr().err.splitlines())) == (2, 1)
+    assert scenario_of(home).seed == 5
+    listing = PubSubTopics(project)
+    assert [topic.name for topic in listing.topics()] == ["payments"]
+    assert listing.subscriptions() == {}
+    listing.close()
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,12 @@
 """`leanops emulate` where it is not its turn, or not its folder: one line says what to do, and nothing is touched."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from leanops.emulation.phases import fresh_home, scenario_of
+from leanops.emulation.homes import fresh_home, held, scenario_of
 from leanops.emulation.scenario import Scenario
 from tests.unit.conftest import Leanops, Ran
 
@@ -44,9 +46,9 @@ def test_clean_makes_a_home_that_remembers_what_it_is_made_of(leanops: Leanops, 
 
 def test_clean_replaces_an_earlier_emulation(leanops: Leanops, place: Path) -> None:
     leanops("emulate", "clean", "--seed", "1")
-    (place / "left.txt").write_text("of the first")
+    (place / "report.html").write_text("of the first")
     assert leanops("emulate", "clean", "--seed", "2").code == 0
-    assert not (place / "left.txt").exists()
+    assert not (place / "report.html").exists()
     assert scenario_of(place).seed == 2
 
 
@@ -115,3 +117,79 @@ def test_a_phase_needs_an_event_for_each_topic(leanops: Leanops, place: Path) ->
     leanops("emulate", "clean", "--topics", "5")
     assert_refused(leanops("emulate", "day1", "--events", "4"), "--events 5 or more")
     assert scenario_of(place).events == {}
+
+
+def test_full_needs_an_event_for_each_topic_and_says_so_before_anything_is_removed(
+    leanops: Leanops, place: Path
+) -> None:
+    leanops("emulate", "clean", "--seed", "5")
+    before = content(place)
+    assert_refused(leanops("emulate", "full", "--events", "3"), "--events 4 or more")
+    assert_refused(leanops("emulate", "full", "--topics", "1000", "--events", "100"), "--events 1000 or more")
+    assert content(place) == before
+
+
+def test_a_topic_of_which_nothing_was_published_cannot_be_verified(leanops: Leanops, place: Path) -> None:
+    fresh_home(place, Scenario(topics=1, events={"day1": 100}))
+    assert_refused(leanops("emulate", "verify"), "orders: none of its events was published")
+
+
+@pytest.mark.parametrize("command", ["clean", "day1", "verify", "full", "soak"])
+def test_a_home_in_which_another_command_is_at_work_is_left_to_it(leanops: Leanops, place: Path, command: str) -> None:
+    with held(place, Scenario(seed=5)):
+        before = content(place)
+        assert_refused(leanops("emulate", command), "another command is at work in")
+        assert content(place) == before
+
+
+def test_a_home_is_free_for_the_next_command_and_at_any_time_for_those_that_only_look(
+    leanops: Leanops, place: Path
+) -> None:
+    for seed in (5, 6):
+        with held(place, Scenario(seed=seed)):
+            assert leanops("status").code == 0
+            assert leanops("sql", "select 1 as one").code == 0
+    with held(place):
+        assert scenario_of(place).seed == 6
+
+
+def test_the_home_of_another_process_is_free_as_soon_as_that_one_is_killed(leanops: Leanops, place: Path) -> None:
+    program = (
+        "import sys, time; from pathlib import Path; from leanops.emulation.homes import held; "
+        "from leanops.emulation.scenario import Scenario\n"
+        "with held(Path(sys.argv[1]), Scenario()): print('held', flush=True); time.sleep(600)"
+    )
+    with subprocess.Popen([sys.executable, "-c", program, place], stdout=subprocess.PIPE) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == b"held\n"
+        assert_refused(leanops("emulate", "clean"), "another command is at work in")
+        other.kill()
+    assert leanops("emulate", "clean").code == 0
+
+
+def test_an_interrupted_command_says_so(leanops: Leanops, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(*_arguments: object, **_options: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("os.mkdir", interrupt)
+    ran = leanops("emulate", "clean")
+    assert (ran.code, ran.out, ran.err) == (130, "", "error: interrupted\n")
+
+
+@pytest.mark.parametrize("command", ["clean", "full", "soak"])
+def test_a_folder_that_cannot_be_made_is_told_in_a_line(leanops: Leanops, tmp_path: Path, command: str) -> None:
+    (tmp_path / "file").write_text("mine")
+    ran = leanops("emulate", command, "--home", str(tmp_path / "file" / "home"))
+    assert_refused(ran, "cannot be made (Not a directory); choose another folder")
+
+
+def test_the_folder_itself_stays_for_those_who_are_in_it(
+    leanops: Leanops, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place.mkdir()
+    monkeypatch.chdir(place)
+    before = place.stat().st_ino
+    for seed in ("1", "2"):
+        assert leanops("emulate", "clean", "--home", ".", "--seed", seed).code == 0
+    assert place.stat().st_ino == before
+    assert scenario_of(Path()).seed == 2

@@ -9,7 +9,7 @@ import pytest
 
 from leanops.domain.accounting import Totals
 from leanops.domain.tables import ERRORS, STANDARDIZED
-from leanops.emulation.phases import fresh_home
+from leanops.emulation.homes import fresh_home
 from leanops.emulation.scenario import Scenario
 from leanops.entrypoints.cli.output import printable, shown
 from leanops.runtimes.embedded import Embedded

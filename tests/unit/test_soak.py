@@ -4,9 +4,8 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 
@@ -14,18 +13,22 @@ import duckdb
 import pytest
 
 from leanops.domain.errors import EmulationError, UsageError
-from leanops.emulation.crew import Crew
+from leanops.emulation import soak
+from leanops.emulation.crew import WHEN_TOLD, Crew
 from leanops.emulation.generator import Message
 from leanops.emulation.guard import left
+from leanops.emulation.homes import fresh_home, scenario_of
 from leanops.emulation.kinds import SOAK as RATES
 from leanops.emulation.kinds import Kind
 from leanops.emulation.pace import Kills, Pace, seconds_of
+from leanops.emulation.phases import Emulation
 from leanops.emulation.publisher import Publisher
 from leanops.emulation.scenario import SOAK, Scenario
 from leanops.emulation.soak import Wishes
 from leanops.entrypoints.cli.app import run
 from leanops.runtimes.embedded import Embedded, create_home
 from leanops.usecases.topics import add_topics
+from tests.living import living, until
 
 PATIENT = (sys.executable, "-c", "import time; print('at work', flush=True); time.sleep(600)")
 PARENT = (
@@ -73,6 +76,12 @@ def test_a_wrong_duration_removes_nothing(tmp_path: Path, capsys: pytest.Capture
         assert run(["emulate", "soak", "--home", str(tmp_path), *words]) == 2
     assert len(capsys.readouterr().err.splitlines()) == 3
     assert [path.name for path in tmp_path.iterdir()] == ["emulation.json"]
+
+
+def test_a_soak_needs_an_event_for_each_topic(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["emulate", "soak", "--home", str(tmp_path / "new"), "--for", "3s", "--rate", "1"]) == 2
+    assert "soak needs an event for each topic: a longer --for or a higher --rate" in capsys.readouterr().err
+    assert not (tmp_path / "new").exists()
 
 
 def test_the_rate_is_kept_and_what_was_missed_is_made_up_for() -> None:
@@ -126,28 +135,6 @@ def test_without_the_option_nobody_is_killed() -> None:
     assert drawn(1, 2_000, every_s=None) == []
 
 
-def until(condition: Callable[[], object], seconds: float = 30) -> None:
-    """Wait for something to become true."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.02)
-
-
-def living(home: Path) -> list[int]:
-    """The processes that were started for a home, whoever their parents are now."""
-    found = []
-    for place in Path("/proc").glob("[0-9]*"):
-        try:
-            is_ours = f"LEANOPS_HOME={home}\0".encode() in (place / "environ").read_bytes()
-            is_gone = "State:\tZ" in (place / "status").read_text()
-        except OSError:
-            continue
-        if is_ours and not is_gone:
-            found.append(int(place.name))
-    return found
-
-
 def test_a_kill_takes_the_children_too_and_starts_the_worker_anew(tmp_path: Path) -> None:
     with Crew(tmp_path, {"parent": PARENT}) as crew:
         until(lambda: len(living(tmp_path)) == 2)
@@ -172,6 +159,28 @@ def test_workers_are_asked_to_stop_and_only_a_deaf_one_is_killed(tmp_path: Path)
         crew.stop(patience_s=1.0)
         assert crew.kills == {"stubborn": 1}
         assert not living(tmp_path)
+
+
+def test_a_worker_that_fails_when_it_is_asked_to_stop_is_told(tmp_path: Path) -> None:
+    failing = (
+        sys.executable,
+        "-c",
+        "import signal, sys, time; signal.signal(signal.SIGTERM, lambda *_: sys.exit('I cannot stop')); "
+        "print('at work', flush=True); time.sleep(600)",
+    )
+    with Crew(tmp_path, {"patient": PATIENT, "failing": failing}) as crew:
+        until(lambda: "at work" in (tmp_path / "logs" / "failing.log").read_text())
+        with pytest.raises(EmulationError, match=r"the worker failing ended by itself with 1; .*I cannot stop$"):
+            crew.stop(patience_s=30.0)
+    assert not living(tmp_path)
+
+
+def test_a_worker_nobody_told_to_begin_never_does(tmp_path: Path) -> None:
+    begun = (*WHEN_TOLD, "touch", str(tmp_path / "begun"))
+    assert subprocess.run(begun, input=b"").returncode != 0
+    assert not (tmp_path / "begun").exists()
+    assert subprocess.run(begun, input=b"go\n").returncode == 0
+    assert (tmp_path / "begun").exists()
 
 
 OWNER = """
@@ -282,3 +291,21 @@ def test_the_environment_names_the_home(tmp_path: Path) -> None:
     with Crew(tmp_path, {"seen": seen}):
         until(lambda: (tmp_path / "logs" / "seen.log").read_text() == f"{tmp_path}\n")
         assert os.environ.get("LEANOPS_HOME") != str(tmp_path)
+
+
+@pytest.mark.parametrize("every_s", [None, 0.5])
+def test_a_soak_that_breaks_off_remembers_that_its_workers_were_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, every_s: float | None
+) -> None:
+    monkeypatch.setattr(soak, "WORKERS", {"processor": PATIENT, "delivery": PATIENT})
+    monkeypatch.setattr(soak, "LAND_S", 0.5)
+    home = fresh_home(tmp_path / "home", soaking(rate=100, seconds=2), soak.SETTINGS)
+    emulation = Emulation(home)
+    try:
+        with pytest.raises(EmulationError, match=r"there are still \d+ in the queues"):
+            soak.Soak(emulation, every_s).run()
+    finally:
+        emulation.close()
+    kills = scenario_of(home).kills
+    assert set(kills) == {"processor", "delivery"}
+    assert sum(kills.values()) > 2 if every_s else kills == {"processor": 1, "delivery": 1}

@@ -1,6 +1,7 @@
 """Worker processes of a home that can be killed at any moment, and none of which outlives this process."""
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -16,6 +17,8 @@ from leanops.emulation.guard import kill_group
 
 LOGS = "logs"
 GUARD = (sys.executable, "-P", "-m", "leanops.emulation.guard")
+WHEN_TOLD = ("sh", "-c", 'read -r _ && exec "$@" </dev/null', "worker")
+"""Begins only once the guard knows of it; if nobody is left to say so, never."""
 LOOK_AGAIN_S = 0.1
 Process = subprocess.Popen[bytes]
 
@@ -56,10 +59,7 @@ class Crew:
         """Raise EmulationError where a worker has ended by itself."""
         for name, process in self._running.items():
             if process.poll() is not None:
-                log = self._log(name)
-                raise EmulationError(
-                    f"the worker {name} ended by itself with {process.returncode}; the end of {log}: {_tail(log)}"
-                )
+                raise EmulationError(self._ended(name, process.returncode))
 
     def stop(self, patience_s: float, look: Callable[[], None] = lambda: None) -> None:
         """Let every worker finish its turn; one that takes too long is killed, and counted as that."""
@@ -70,11 +70,14 @@ class Crew:
         while any(process.poll() is None for process in self._running.values()) and time.monotonic() < deadline:
             look()
             time.sleep(LOOK_AGAIN_S)
-        for name in list(self._running):
-            self.kills[name] += self._running[name].poll() is None
+        ended = {name: process.poll() for name, process in self._running.items()}
+        for name in ended:
             self._end(name)
-        # A name that was counted with none is no kill.
-        self.kills = +self.kills
+        self.kills.update(name for name, code in ended.items() if code is None)
+        for name, code in ended.items():
+            # One that was asked before it could listen had not begun.
+            if code not in (None, 0, -signal.SIGTERM):
+                raise EmulationError(self._ended(name, code))
 
     def close(self) -> None:
         """Kill whatever still runs."""
@@ -86,15 +89,18 @@ class Crew:
     def _start(self, name: str) -> None:
         with self._log(name).open("ab") as log:
             process = subprocess.Popen(
-                self._commands[name],
+                (*WHEN_TOLD, *self._commands[name]),
                 env=os.environ | {"LEANOPS_HOME": str(self._home)},
-                stdin=subprocess.DEVNULL,
+                stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
             )
         self._running[name] = process
         self._tell(f"+{process.pid}")
+        assert process.stdin is not None
+        with suppress(BrokenPipeError), process.stdin as told:
+            told.write(b"go\n")
 
     def _end(self, name: str) -> None:
         process = self._running.pop(name)
@@ -107,6 +113,10 @@ class Crew:
         assert self._guard.stdin is not None
         self._guard.stdin.write(f"{line}\n".encode())
         self._guard.stdin.flush()
+
+    def _ended(self, name: str, code: int | None) -> str:
+        log = self._log(name)
+        return f"the worker {name} ended by itself with {code}; the end of {log}: {_tail(log)}"
 
     def _log(self, name: str) -> Path:
         return self._home / LOGS / f"{name}.log"

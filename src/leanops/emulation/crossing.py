@@ -9,7 +9,8 @@ import duckdb
 from leanops.domain.errors import EmulationError
 from leanops.emulation import ledger
 from leanops.emulation.fates import listed
-from leanops.emulation.pubsub import LOG, project, run_bridge
+from leanops.emulation.homes import BRIDGE_LOG
+from leanops.emulation.pubsub import project, run_bridge
 from leanops.runtimes.embedded import Embedded
 
 PATIENCE_S = 180.0
@@ -22,7 +23,7 @@ class Crossing:
     """A bridge in a process of its own, and the wait for what it has to bring."""
 
     def __init__(self, runtime: Embedded, land: Callable[[], None]) -> None:
-        self._runtime, self._land, self._log = runtime, land, runtime.home / LOG
+        self._runtime, self._land, self._log = runtime, land, runtime.home / BRIDGE_LOG
         self._bridge = get_context("spawn").Process(
             target=run_bridge, args=(runtime.home, project()), name="bridge", daemon=True
         )

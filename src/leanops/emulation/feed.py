@@ -1,6 +1,5 @@
 """Events from the generator to RAW: a process of its own makes and sends them, this one processes and delivers."""
 
-import gc
 import json
 import threading
 import time
@@ -13,12 +12,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from leanops.domain.envelope import Envelope
+from leanops.domain.errors import EmulationError, QueueStoppedError
 from leanops.emulation import ledger
 from leanops.emulation.generator import Message
+from leanops.emulation.parent import begin_making
 from leanops.emulation.scenario import PUBSUB, Scenario
+from leanops.ports.queue import DEAD
 from leanops.runtimes.dead_letters import bury_and_drain
 from leanops.runtimes.embedded import Embedded
 from leanops.runtimes.ingestion import DeliveryPart, breakers_of, process, processor_of, stream_of
+from leanops.usecases.breaker import Breakers
 from leanops.usecases.patience import Patience
 from leanops.usecases.publish import EVENTS_PER_SEND
 from leanops.usecases.send import messages, send_all
@@ -27,7 +30,8 @@ if TYPE_CHECKING:
     from leanops.emulation.crossing import Crossing
 
 CHUNKS_PER_PART = 5
-IDLE_S = 0.02
+IDLE_S, PATIENCE_S = 0.02, 180.0
+"""A message that failed is hidden for a minute or so."""
 Progress = Callable[[int], None]
 
 
@@ -37,9 +41,8 @@ class Feed:
     def __init__(self, runtime: Embedded) -> None:
         self._runtime = runtime
         self._crossing: Crossing | None = None
-        # A fork of a process with threads and a JVM may hang. Events are many and hold no cycles: collecting them is
-        # a fifth of the work.
-        self._makers = ProcessPoolExecutor(1, mp_context=get_context("spawn"), initializer=gc.disable)
+        # A fork of a process with threads and a JVM may hang.
+        self._makers = ProcessPoolExecutor(1, mp_context=get_context("spawn"), initializer=begin_making)
 
     def close(self) -> None:
         self._makers.shutdown(cancel_futures=True)
@@ -126,20 +129,13 @@ def _opened(home: Path) -> Embedded:
 
 
 def land(runtime: Embedded, made: Sequence["Future[int]"] = (), progress: Progress = lambda _done: None) -> None:
-    """Process and deliver until every part is made and all that is in the queues is in RAW."""
-    processor, breakers = processor_of(runtime, Patience()), breakers_of(runtime)
-    delivery, landed, is_processed = DeliveryPart(stream_of(runtime)), 0, threading.Event()
+    """Process and deliver until every part is made and all that is in the queues is in RAW; raises where it stays."""
+    delivery, landed, is_processed, stopping = DeliveryPart(stream_of(runtime)), 0, threading.Event(), threading.Event()
     failure: list[BaseException] = []
 
     def work() -> None:
         try:
-            while True:
-                is_made = all(one.done() for one in made)
-                if process(runtime, processor, breakers):
-                    continue
-                if is_made:
-                    return
-                time.sleep(IDLE_S)
+            _process(runtime, made, stopping)
         except BaseException as wrong:  # noqa: BLE001 - raised again where somebody waits for it
             failure.append(wrong)
         finally:
@@ -147,14 +143,47 @@ def land(runtime: Embedded, made: Sequence["Future[int]"] = (), progress: Progre
 
     worker = threading.Thread(target=work, name="processor")
     worker.start()
-    while not is_processed.is_set():
-        landed += delivery.turn()
-        progress(landed)
-        is_processed.wait(IDLE_S)
-    worker.join()
+    try:
+        while not is_processed.is_set():
+            landed += delivery.turn()
+            progress(landed)
+            is_processed.wait(IDLE_S)
+    finally:
+        stopping.set()
+        worker.join()
     if failure:
         raise failure[0]
     while done := delivery.turn(now=True):
         landed += done
         progress(landed)
+    if problem := delivery.problem():
+        raise EmulationError(f"a table takes none of its events: {problem}")
+    if left := runtime.background().delivery.claimed:
+        raise EmulationError(f"{left:,} records of the delivery buffer are claimed by a worker that does not land them")
     bury_and_drain(runtime)
+
+
+def _process(runtime: Embedded, made: Sequence["Future[int]"], stopping: threading.Event) -> None:
+    """Process until every part is made and the queues are empty; raises where their messages stay in them."""
+    processor, breakers = processor_of(runtime, Patience()), breakers_of(runtime)
+    moved = time.monotonic()
+    while not stopping.is_set():
+        is_made = all(one.done() for one in made)
+        if process(runtime, processor, breakers):
+            moved = time.monotonic()
+            continue
+        left = _queued(runtime, breakers) if is_made else 0
+        if is_made and not left:
+            return
+        if is_made and time.monotonic() > moved + PATIENCE_S:
+            raise EmulationError(f"for {PATIENCE_S:.0f} s none of {left:,} messages left its queue")
+        time.sleep(IDLE_S)
+
+
+def _queued(runtime: Embedded, breakers: Breakers) -> int:
+    """How many messages wait, those too that failed and are hidden for a while; raises where a queue is not read."""
+    found = {name: depth.messages for name, depth in runtime.queue.depths().items() if not name.endswith(DEAD)}
+    for name, waiting in found.items():
+        if waiting and (reason := breakers.why_stopped(name)):
+            raise QueueStoppedError(name, reason)
+    return sum(found.values())

@@ -1,7 +1,6 @@
 """The phases of the story: each does one thing to the home of an emulation and says what it did."""
 
 import json
-import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -9,15 +8,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from leanops.domain.errors import EmulationError, UsageError
 from leanops.domain.planning import Outcome
+from leanops.emulation import ledger
 from leanops.emulation.feed import Feed
-from leanops.emulation.scenario import BACKLOG, CYCLE, FILE, Scenario, Step
+from leanops.emulation.homes import scenario_of
+from leanops.emulation.scenario import BACKLOG, CYCLE, Step
 from leanops.emulation.verify import Verdict, verify
 from leanops.ports.schemas import Pending
-from leanops.runtimes.embedded import Embedded, create_home
+from leanops.runtimes.embedded import Embedded
 from leanops.usecases.audit import Actor
 from leanops.usecases.judge_schema import Outcome as Judged
 from leanops.usecases.pending import take_pending
@@ -27,28 +26,6 @@ from leanops.usecases.topics import add_topics
 WHO = Actor("emulation", "files")
 Progress = Callable[[str, float], None]
 """What goes on, and which share of it is done."""
-
-
-def fresh_home(home: Path, scenario: Scenario, settings: str = "") -> Path:
-    """An empty home for an emulation; an earlier emulation is replaced, any other folder is left alone."""
-    if home.exists():
-        is_free = home.is_dir() and ((home / FILE).exists() or not any(home.iterdir()))
-        if not is_free:
-            raise UsageError(f"{home} is there already and is no emulation; choose another folder")
-        shutil.rmtree(home)
-    home.mkdir(parents=True)
-    # First of all, so that a folder half made can be made anew.
-    scenario.save(home)
-    (home / "leanops.toml").write_text(settings)
-    return create_home(home)
-
-
-def scenario_of(home: Path) -> Scenario:
-    """The scenario of an emulation's home; raises UsageError where it is none."""
-    try:
-        return msgspec.json.decode((home / FILE).read_bytes(), type=Scenario)
-    except (OSError, ValueError):
-        raise UsageError(f"{home} is no emulation; make one with: leanops emulate clean") from None
 
 
 class Emulation:
@@ -113,6 +90,9 @@ class Emulation:
         """Hold the tables against the ledger."""
         if not self.scenario.events:
             raise UsageError("nothing was published yet; run first: leanops emulate day1")
+        for topic in self.scenario.names():
+            if not ledger.parts(self.runtime.home, topic):
+                raise UsageError(f"{topic}: none of its events was published; begin anew with: leanops emulate clean")
         with self.timed("verify", "tables against the ledger") as rows:
             verdict = verify(self.runtime, self.scenario, self.progress)
             rows.append(sum(topic.rows["published"] for topic in verdict.topics))
@@ -124,8 +104,7 @@ class Emulation:
             raise UsageError(f"{phase} was begun already; begin anew with: leanops emulate clean")
         if phase != "day1" and not self._has_schemas():
             raise UsageError(f"{phase} needs active schemas; run first: leanops emulate day1, leanops emulate schema")
-        if events < self.scenario.topics:
-            raise UsageError(f"{phase} needs an event for each topic: --events {self.scenario.topics} or more")
+        self.scenario.check_size(phase, events)
 
     def _has_schemas(self) -> bool:
         return all(self.runtime.platform.schemas.active(topic) for topic in self.scenario.names())

@@ -3,24 +3,25 @@
 import asyncio
 import os
 import signal
-import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from functools import lru_cache
-from multiprocessing import parent_process
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from leanops.domain.errors import PermanentError, UsageError
 from leanops.emulation.generator import Message
+from leanops.emulation.homes import BRIDGE_LOG
+from leanops.emulation.parent import when_gone
 from leanops.runtimes.bridge import at_home, bridge_of, pubsub, subscriptions_of
 from leanops.runtimes.embedded import Embedded
 
 if TYPE_CHECKING:
     from leanops.adapters.gcp.publisher import PubSubPublisher
+    from leanops.adapters.gcp.topics import PubSubTopics
 
 LABEL = ("leanops", "emulation")
 """Marks the topics an emulation may publish to."""
-LOG = "bridge.log"
 
 
 def project() -> str:
@@ -51,30 +52,43 @@ def publish(topic: str, made: Sequence[Message]) -> list[str]:
     return _publisher(project()).publish(topic, [one.text.encode() for one in made])
 
 
-def prepare(topics: Iterable[str], subscription: str) -> None:
-    """A topic and an empty subscription for each; what an earlier emulation left in one is gone."""
+@contextmanager
+def _ours(topics: Collection[str], subscription: str) -> "Iterator[tuple[PubSubTopics, dict[str, str]]]":
+    """The project and topic → subscription, none of which is somebody else's; raises UsageError where one is."""
     from leanops.adapters.gcp.topics import PubSubTopics
 
-    listing = PubSubTopics(project())
+    listing, names = PubSubTopics(project()), {topic: subscription.replace("{topic}", topic) for topic in topics}
     try:
-        there = {topic.name: topic.labels for topic in listing.topics()}
-        held = listing.subscriptions()
-        for topic in topics:
-            name = subscription.replace("{topic}", topic)
-            if topic in there and LABEL not in there[topic].items():
+        for topic in listing.topics():
+            if topic.name in names and LABEL not in topic.labels.items():
                 raise UsageError(
-                    f"topic {topic} of project {listing.project} is no emulation's; use a project of its own, or the "
-                    "emulator"
+                    f"topic {topic.name} of project {listing.project} is no emulation's; use a project of its own, or "
+                    "the emulator"
                 )
+        held = listing.subscriptions()
+        for name in names.values():
             if name in held and not held[name].is_ours:
                 raise UsageError(
                     f"subscription {name} of project {listing.project} is no bridge's; use another project"
                 )
+        yield listing, names
+    finally:
+        listing.close()
+
+
+def check(topics: Collection[str], subscription: str) -> None:
+    """Raise UsageError where a topic or its subscription is somebody else's."""
+    with _ours(topics, subscription):
+        pass
+
+
+def prepare(topics: Collection[str], subscription: str) -> None:
+    """A topic and an empty subscription for each; what an earlier emulation left in one is gone."""
+    with _ours(topics, subscription) as (listing, names):
+        for topic, name in names.items():
             _publisher(listing.project).create(topic, LABEL)
             listing.unsubscribe(name)
             listing.subscribe(topic, name)
-    finally:
-        listing.close()
 
 
 def run_bridge(home: Path, of: str) -> None:
@@ -91,9 +105,9 @@ def run_bridge(home: Path, of: str) -> None:
 async def _bridged(runtime: Embedded, of: str) -> None:
     loop, stopping, side = asyncio.get_running_loop(), asyncio.Event(), at_home(runtime)
     loop.add_signal_handler(signal.SIGTERM, stopping.set)
-    threading.Thread(target=_outlive_nobody, args=(loop, stopping), daemon=True).start()
+    when_gone(lambda: loop.call_soon_threadsafe(stopping.set))
     source = pubsub()
-    with (runtime.home / LOG).open("a", encoding="utf-8") as log:
+    with (runtime.home / BRIDGE_LOG).open("a", encoding="utf-8") as log:
 
         def tell(event: str, **facts: object) -> None:
             log.write(f"{event} {facts}\n")
@@ -103,11 +117,3 @@ async def _bridged(runtime: Embedded, of: str) -> None:
             await bridge_of(side, source, subscriptions_of(side, of, ()), tell).run(stopping)
         finally:
             await source.close()
-
-
-def _outlive_nobody(loop: asyncio.AbstractEventLoop, stopping: asyncio.Event) -> None:
-    """Stop where the emulation was killed."""
-    emulation = parent_process()
-    assert emulation is not None
-    emulation.join()
-    loop.call_soon_threadsafe(stopping.set)

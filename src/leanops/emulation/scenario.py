@@ -7,11 +7,13 @@ from pathlib import Path
 
 import msgspec
 
+from leanops.adapters.files.folder import write_whole
 from leanops.domain.errors import UsageError
 from leanops.emulation.generator import Phase, Stream, phases, soak
 from leanops.emulation.kinds import DAY2, QUEUE_ONLY, Rates, with_rates
 from leanops.emulation.profile import Profile
 from leanops.emulation.profiles import PROFILES
+from leanops.settings import load_settings
 
 FILE = "emulation.json"
 QUEUE, PUBSUB = "queue", "pubsub"
@@ -33,7 +35,7 @@ class Step(msgspec.Struct, frozen=True):
     rows: int = 0
 
 
-class Scenario(msgspec.Struct):
+class Scenario(msgspec.Struct, tag_field="made_by", tag="leanops emulate", forbid_unknown_fields=True):
     """Everything that decides the events of an emulation, and what it has done so far."""
 
     seed: int = 1
@@ -66,13 +68,21 @@ class Scenario(msgspec.Struct):
         """Raise UsageError where it cannot be played."""
         with_rates(DAY2, self.rates)
         if self.through == PUBSUB:
-            from leanops.emulation.pubsub import project
+            from leanops.emulation import pubsub
 
-            project()
+            pubsub.project()
             if any(rate for kind, rate in with_rates({}, self.rates).items() if kind in QUEUE_ONLY):
                 raise UsageError(
                     f"{' and '.join(QUEUE_ONLY)} cannot be sent through Pub/Sub; leave them out of --rates"
                 )
+            # Told here, before an earlier emulation is removed, and again before anything is made there.
+            pubsub.check(self.names(), load_settings(None).bridge_subscription)
+
+    def check_size(self, phase: str, events: int) -> None:
+        """Raise UsageError where a topic would get no event: it could not be verified."""
+        if events < self.topics:
+            how = "a longer --for or a higher --rate" if phase == SOAK else f"--events {self.topics} or more"
+            raise UsageError(f"{phase} needs an event for each topic: {how}")
 
     def phase(self, name: str) -> Phase:
         adjusted = partial(_adjusted, self.rates)
@@ -110,7 +120,7 @@ class Scenario(msgspec.Struct):
         return max(LEAST_CHUNK, self.rate // (TURNS_PER_SECOND * self.topics))
 
     def save(self, home: Path) -> None:
-        (home / FILE).write_bytes(msgspec.json.format(msgspec.json.encode(self)))
+        write_whole(home / FILE, msgspec.json.format(msgspec.json.encode(self)))
 
 
 def _adjusted(said: str, defaults: Rates) -> Rates:

@@ -2,6 +2,7 @@
 
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -112,6 +113,7 @@ class Soak:
         emulation, scenario = self._emulation, self._scenario
         add_topics(emulation.runtime.platform, dict.fromkeys(scenario.names()))
         list(emulation.deploy())
+        self._note(Counter(WORKERS.keys()))
         with self._wishes.with_workers(), Crew(self._runtime.home, WORKERS) as crew:
             pace = Pace(scenario.rate, scenario.events[SOAK] / scenario.rate)
             with emulation.timed(SOAK, "publish") as rows:
@@ -120,7 +122,7 @@ class Soak:
             with emulation.timed(SOAK, "land what is left"):
                 self._land(crew)
                 crew.stop(STOP_S, self._wishes.look)
-        scenario.kills = dict(crew.kills)
+        self._note(crew.kills)
         with emulation.timed(SOAK, REST):
             self._cycle()
         return Soaked(sum(rows), seconds, scenario.kills, emulation.verify())
@@ -138,12 +140,18 @@ class Soak:
                 self._wishes.look()
                 crew.check()
                 if doomed := kills.due():
+                    self._note(crew.kills + Counter([doomed, *WORKERS]))
                     crew.kill(doomed)
                 self._tell(crew, publisher.sent, pace.elapsed / pace.seconds)
         finally:
             self._wishes.is_publishing = False
             publisher.write()
         return publisher.sent
+
+    def _note(self, kills: Counter[str]) -> None:
+        """Remember the kills before they happen; should the soak break off, that kills every worker."""
+        self._scenario.kills = dict(kills)
+        self._scenario.save(self._runtime.home)
 
     def _tell(self, crew: Crew, sent: int, share: float) -> None:
         if time.monotonic() - self._looked < LOOK_S:

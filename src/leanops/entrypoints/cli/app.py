@@ -92,6 +92,9 @@ def run(words: Sequence[str]) -> int:
         _show_logs()
     try:
         code = app([word for word in words if word != "--debug"], prog_name="leanops", standalone_mode=False)
+        if code == INTERRUPTED:
+            # Typer has heard a Ctrl-C, and says nothing.
+            raise KeyboardInterrupt
         return code if isinstance(code, int) else DONE
     except BrokenPipeError:
         # The reader has seen enough. What is left in the buffer has nowhere to go.

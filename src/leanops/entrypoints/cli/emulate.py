@@ -1,5 +1,7 @@
 """The emulation: days of production in minutes, verified message by message."""
 
+import os
+import shlex
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,6 +17,7 @@ from leanops.entrypoints.cli.verdicts import judge, tell
 
 if TYPE_CHECKING:
     from leanops.emulation.phases import Emulation
+    from leanops.emulation.scenario import Scenario
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 Home = Annotated[
@@ -39,8 +42,11 @@ HOME = Path(".leanops-emulation")
 @app.command()
 def clean(home: Home = HOME, topics: Topics = 4, seed: Seed = 1, rates: Rates = "", through: Through = "queue") -> None:
     """Make an empty home for an emulation; an earlier emulation in it is removed, anything else is left alone."""
-    made(home, topics, seed, rates, through)
-    say(f"made {home}; next: leanops emulate day1")
+    from leanops.emulation.homes import held
+
+    with held(home.expanduser().resolve(), planned(topics, seed, rates, through)):
+        pass
+    say(f"made {home}; next: leanops emulate day1{_at(home)}")
 
 
 @app.command()
@@ -91,23 +97,28 @@ def full(
     """All phases from clean to verify; days 2 and 4 have a 20th and a 200th of the events of day 1."""
     first = _size("day1", events)
     sizes = {"day1": first, "day2": max(topics, first // 20), "day4": max(topics, first // 200)}
-    started = time.monotonic()
-    made(home, topics, seed, rates, through)
-    with opened(home) as emulation:
+    started, scenario = time.monotonic(), planned(topics, seed, rates, through)
+    scenario.check_size("day1", first)
+    with opened(home, scenario) as emulation:
         tell(emulation.play(sizes))
         verdict = emulation.verify()
         tell(emulation.scenario.steps[-1:])
     judge(home, emulation.scenario, verdict, time.monotonic() - started)
 
 
-def made(home: Path, topics: int, seed: int, rates: str, through: str = "queue", settings: str = "") -> None:
-    """An empty home for an emulation; an earlier emulation in it is removed."""
-    from leanops.emulation.phases import fresh_home
+def planned(topics: int, seed: int, rates: str = "", through: str = "queue") -> "Scenario":
+    """An emulation that can be played; raises UsageError where it cannot."""
     from leanops.emulation.scenario import Scenario
 
     scenario = Scenario(seed=seed, topics=topics, rates=rates, through=through)
     scenario.check()
-    fresh_home(home.expanduser().resolve(), scenario, settings)
+    return scenario
+
+
+def _at(home: Path) -> str:
+    """What the next command must be told about a home that it would not take by itself."""
+    is_known = home == Path(os.environ.get("LEANOPS_HOME") or HOME)
+    return "" if is_known else f" --home {shlex.quote(str(home))}"
 
 
 def _size(phase: str, events: int | None) -> int:
@@ -117,13 +128,15 @@ def _size(phase: str, events: int | None) -> int:
 
 
 @contextmanager
-def opened(home: Path) -> "Iterator[Emulation]":
-    """The emulation of a home, open for some phases, with its progress on standard error."""
+def opened(home: Path, anew: "Scenario | None" = None, settings: str = "") -> "Iterator[Emulation]":
+    """The emulation of a home, open for some phases, with its progress on standard error; `anew` replaces it first."""
+    from leanops.emulation.homes import held
     from leanops.emulation.phases import Emulation
 
+    place = home.expanduser().resolve()
     # What is published has the name of its phase.
-    with shares(lambda what: emulation.scenario.events.get(what, 0)) as progress:
-        emulation = Emulation(home.expanduser().resolve(), progress)
+    with held(place, anew, settings), shares(lambda what: emulation.scenario.events.get(what, 0)) as progress:
+        emulation = Emulation(place, progress)
         try:
             yield emulation
         finally:

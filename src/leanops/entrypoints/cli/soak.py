@@ -38,7 +38,6 @@ def soak(
     Ctrl-C ends publishing and goes on to the end; a second one ends at once.
     """
     from leanops.emulation.pace import seconds_of
-    from leanops.emulation.phases import fresh_home
     from leanops.emulation.scenario import SOAK, Scenario
     from leanops.emulation.soak import SETTINGS, Soak, Wishes
 
@@ -46,14 +45,13 @@ def soak(
     scenario = Scenario(seed=seed, topics=topics, rates=rates, events={SOAK: seconds * rate}, rate=rate)
     # Rates that come to more than 1 are told before anything is removed.
     scenario.phase(SOAK)
-    started, place = time.monotonic(), home.expanduser().resolve()
-    fresh_home(place, scenario, SETTINGS)
-    wishes = Wishes()
-    with _heard(wishes), opened(place) as emulation:
+    scenario.check_size(SOAK, scenario.events[SOAK])
+    started, wishes = time.monotonic(), Wishes()
+    with _heard(wishes), opened(home, scenario, SETTINGS) as emulation:
         soaked = Soak(emulation, every_s, wishes).run()
     tell(emulation.scenario.steps)
     _summarise(soaked)
-    judge(place, emulation.scenario, soaked.verdict, time.monotonic() - started)
+    judge(home, emulation.scenario, soaked.verdict, time.monotonic() - started)
 
 
 @contextmanager
@@ -84,5 +82,5 @@ def _summarise(soaked: "Soaked") -> None:
     say(f"{counted(soaked.events, 'event')} in {soaked.seconds:.0f} s, {soaked.rate:,.0f} a second")
     killed = ", ".join(f"{name} {times}" for name, times in sorted(soaked.kills.items()))
     say(f"{counted(sum(soaked.kills.values()), 'kill')}{f': {killed}' if killed else ''}")
-    say(f"{counted(soaked.batches, 'run')} of Standardized and Curated")
+    say(f"{counted(soaked.batches, 'batch')} of Standardized and Curated")
     say(f"{counted(soaked.extra, 'row')} of RAW beyond what was sent")
