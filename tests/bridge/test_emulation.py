@@ -98,7 +98,7 @@ def test_a_message_that_somebody_else_took_is_counted_and_named(tmp_path: Path, 
         finally:
             crossing.close()
 
-        assert wrong(verify(runtime, scenario)) == {taken: "is missing"}
+        assert wrong(verify(runtime, scenario)) == {taken: "is nowhere, not on its way"}
 
 
 def test_a_bridge_that_ended_is_not_waited_for(tmp_path: Path) -> None:
@@ -171,7 +171,7 @@ def test_a_project_of_somebody_else_is_refused_before_anything_is_made_or_remove
     ("words", "missing_variable", "said"),
     [
         ([], "GOOGLE_CLOUD_PROJECT", "set GOOGLE_CLOUD_PROJECT"),
-        (["--rates", "redelivery=0.1"], "", "duplicate and redelivery cannot be sent through Pub/Sub"),
+        (["--rates", "redelivery=0.1"], "", "duplicate and redelivery and envelope cannot be sent through Pub/Sub"),
     ],
 )
 def test_what_keeps_it_from_starting_is_said_in_one_line(

@@ -92,7 +92,7 @@ def make_part(home: Path, scenario: Scenario, phase: str, topic: str, first: int
     if scenario.through == PUBSUB:
         from leanops.emulation.pubsub import publish
 
-        ids = publish(topic, made)
+        made, ids = publish(topic, made)
     else:
         send(runtime, topic, made)
     ledger.write(home, topic, stream.profile, f"{phase}-{first:05d}", made, ids)

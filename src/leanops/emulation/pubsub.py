@@ -9,6 +9,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from leanops.domain.errors import PermanentError, UsageError
 from leanops.emulation.generator import Message
 from leanops.emulation.homes import BRIDGE_LOG
@@ -47,9 +49,13 @@ def _publisher(of: str) -> "PubSubPublisher":
     return PubSubPublisher(of)
 
 
-def publish(topic: str, made: Sequence[Message]) -> list[str]:
-    """Messages to the topic; the ids that Pub/Sub gave them."""
-    return _publisher(project()).publish(topic, [one.text.encode() for one in made])
+def publish(topic: str, made: Sequence[Message]) -> tuple[list[Message], list[str]]:
+    """Messages to the topic; as they were sent, and the ids that Pub/Sub gave them."""
+    from leanops.adapters.gcp.publisher import NO_TEXT
+
+    ids = _publisher(project()).publish(topic, [one.text.encode() for one in made])
+    without_text = msgspec.json.encode(NO_TEXT).decode()
+    return [one if one.text else one._replace(attributes=without_text) for one in made], ids
 
 
 @contextmanager
