@@ -20,7 +20,7 @@ from leanops.runtimes.embedded import Embedded
 from leanops.usecases.audit import Actor
 from leanops.usecases.judge_schema import Outcome as Judged
 from leanops.usecases.pending import take_pending
-from leanops.usecases.run_cycle import TopicResult, run_cycle
+from leanops.usecases.run_cycle import TopicResult, run_cycle, share_done
 from leanops.usecases.topics import add_topics
 
 WHO = Actor("emulation", "files")
@@ -122,7 +122,7 @@ class Emulation:
         reached: dict[str, float] = {}
 
         def note(topic: str, step: str) -> None:
-            reached[topic] = _SHARES.get(step, 0.0)
+            reached[topic] = share_done(step)
             self.progress(f"{phase}: {topic}: {step}", sum(reached.values()) / len(names))
 
         with self.timed(phase, what) as rows:
@@ -173,9 +173,6 @@ class Emulation:
 
     def _last(self) -> Step:
         return self.scenario.steps[-1]
-
-
-_SHARES = {"standardize": 0.0, "commit standardized": 0.45, "curate": 0.55, "commit curated": 0.9}
 
 
 def _check(results: "list[TopicResult]", allowed: tuple[Outcome, ...]) -> None:

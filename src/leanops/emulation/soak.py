@@ -97,7 +97,7 @@ class Soaked:
     @property
     def extra(self) -> int:
         """Rows of RAW beyond what was sent: workers that were killed had done their work and not yet said so."""
-        return sum(one.rows["raw"] + one.rows["dead"] - one.rows["published"] for one in self.verdict.topics)
+        return sum(one.rows["again"] for one in self.verdict.topics)
 
 
 class Soak:
