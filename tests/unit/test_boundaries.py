@@ -170,6 +170,6 @@ def test_a_count_that_is_null_is_none(runtime: Embedded) -> None:
     assert found.counts == {"read": 7, "inserted": 0}
 
 
-@pytest.mark.parametrize("uri", ["/home/a:b/x", "file:/home/a:b/x", "file:///home/a:b/x"])
+@pytest.mark.parametrize("uri", ["/data/a:b/x", "file:/data/a:b/x", "file:///data/a:b/x"])
 def test_a_file_has_one_path_however_it_is_written(uri: str) -> None:
-    assert local(uri) == "/home/a:b/x"
+    assert local(uri) == "/data/a:b/x"

@@ -289,7 +289,8 @@ def test_rows_moved_on_day_2_are_none_of_day_4(world: World) -> None:
     assert (found.found, found.wrong) == (1, 1)
 
 
-def test_a_soak_that_moved_nothing_is_wrong(runtime: Embedded) -> None:
+def test_a_long_soak_that_moved_nothing_is_wrong(runtime: Embedded, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(outcomes.MOVERS, SOAK, 50)
     world = World(runtime, Scenario(topics=1, rate=1_000, rates="cross_period=0.1", events={SOAK: 1_000}))
     world.send(SOAK, told(world.scenario, TOPIC, SOAK))
     assert check(world.verdict(), "rows moved to other periods, soak").passed

@@ -84,7 +84,8 @@ class Checks:
 
     def _read_envelopes(self) -> None:
         """The messages of RAW with a topic, a key or attributes that were not sent with them."""
-        rows = f"read_parquet({listed(self.boundaries.files)})" if self.boundaries.files else "sent JOIN raw ON false"
+        files, none = self.boundaries.files, "(SELECT *, NULL AS topic_name FROM sent WHERE false)"
+        rows = f"read_parquet({listed(files)})" if files else none
         self.fates.connection.execute(
             "CREATE OR REPLACE TABLE wrong_envelope AS SELECT DISTINCT message_id "
             f"FROM (SELECT f.message_id, f.topic_name, f.idempotency_key, f.attributes FROM {rows} f) f "
