@@ -8,8 +8,15 @@ from typing import Any
 
 from leanops.emulation.found import Check
 from leanops.emulation.phases import Emulation
+from leanops.emulation.scenario import Scenario
 from leanops.emulation.verify import TopicVerdict, Verdict
 from leanops.runtimes.embedded import Embedded
+from tests.stories import EVERYTHING
+
+SIZES = {"day1": 3_000, "day2": 1_500, "day4": 600}
+TOPICS = ("orders", "payments")
+WHOLE = Scenario(seed=11, topics=len(TOPICS), rates=EVERYTHING.replace("oversized=0", "oversized=0.006"), events=SIZES)
+SCHEMA, LANDED, DONE = "schema", "landed", "done"
 
 
 @dataclass

@@ -49,13 +49,13 @@ _WITH_MESSAGE = (
 )
 _BATCHES = """
 CREATE OR REPLACE TABLE {0}_batch AS
-SELECT batch, batch_id, CASE WHEN least > coalesce(max(most) OVER earlier, 0) THEN least END AS batch_seq
+SELECT batch, batch_id, CASE WHEN seq > coalesce(max(seq) OVER earlier, 0) THEN seq END AS batch_seq
 FROM {0}_run_id LEFT JOIN (
-    SELECT _batch_id AS batch_id, min(_batch_seq) AS least, max(_batch_seq) AS most FROM found_{0} GROUP BY ALL
+    SELECT _batch_id AS batch_id, mode(_batch_seq) AS seq FROM found_{0} GROUP BY ALL
 ) USING (batch_id)
 WINDOW earlier AS (ORDER BY batch ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)
 """
-"""The batches of a layer, each with the one _batch_seq of its rows; none where that does not rise."""
+"""The batches of a layer, each with the _batch_seq of most of its rows; none where that does not rise."""
 
 
 @dataclass
