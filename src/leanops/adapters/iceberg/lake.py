@@ -28,6 +28,11 @@ class SparkLake:
 
     def __init__(self, session: SparkSession) -> None:
         self._session = session
+        # Whoever makes lakes makes them one by one. Threads that opened their first catalogs at the same moment have
+        # been seen, once in a while, not to find a table that was there.
+        self._activate()
+        java: Any = session._jsparkSession
+        java.sessionState().catalogManager().catalog(CATALOG)
 
     def _activate(self) -> None:
         """Make this the session of the calling thread: Spark looks up catalogs and settings in the active one."""
