@@ -102,3 +102,72 @@ _KEYS = {"drift": ("topic_name", "details", "action"), "runs": ("run_id",)}
 def _is(name: str, row: Row) -> str:
     """A filter for a row of a table; other values do not make it another row."""
     return " and ".join(f"{column} = '{row[column]}'" for column in _KEYS.get(name, ("topic_name", "message_id")))
+
+
+Change = Callable[[Tampered], str]
+"""Changes something, and says what the check must name; '' where the check has only numbers."""
+
+
+def changed(table: str, **values: Any) -> Change:
+    return lambda tables: tables.change(table, tables.some(table), **values)
+
+
+def removed(table: str) -> Change:
+    def change(tables: Tampered) -> str:
+        row = tables.some(table)
+        tables.remove(table, row)
+        return str(row["message_id"])
+
+    return change
+
+
+def doubled(table: str, **values: Any) -> Change:
+    def change(tables: Tampered) -> str:
+        row = tables.some(table)
+        tables.add(table, row | values)
+        return str((row | values)["message_id"])
+
+    return change
+
+
+def failing(table: str, **values: str) -> Change:
+    def change(tables: Tampered) -> str:
+        row = tables.some(table)
+        return tables.change(table, row, failures=[failure | values for failure in row["failures"]])
+
+    return change
+
+
+def lost(table: str) -> Change:
+    """The last batch of a layer is not there."""
+
+    def change(tables: Tampered) -> str:
+        batch = newest(tables, table)
+        tables.put_back(table, 1)
+        return str(batch[0]["message_id"])
+
+    return change
+
+
+def twice(table: str) -> Change:
+    """The last batch of a layer is there twice."""
+
+    def change(tables: Tampered) -> str:
+        batch = newest(tables, table)
+        tables.add(table, *batch)
+        return str(batch[0]["message_id"])
+
+    return change
+
+
+def newest(tables: Tampered, table: str) -> list[Row]:
+    rows = tables.rows(table)
+    return [row for row in rows if row["_batch_seq"] == max(row["_batch_seq"] for row in rows)]
+
+
+def nameless(change: Change) -> Change:
+    def silent(tables: Tampered) -> str:
+        change(tables)
+        return ""
+
+    return silent

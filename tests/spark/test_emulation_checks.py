@@ -15,11 +15,9 @@ from leanops.emulation.verify import Verdict
 from leanops.usecases import deliver
 from tests.emulated import DONE, SIZES, WHOLE, Story, of, opened
 from tests.stories import told
-from tests.tampered import Row, Tampered
+from tests.tampered import Change, Row, Tampered, changed, doubled, failing, lost, nameless, removed, twice
 
 MAIL = "person-000001@people.example"
-Change = Callable[[Tampered], str]
-"""Changes something, and says what the check must name; '' where the check has only numbers."""
 
 
 @dataclass(frozen=True)
@@ -29,36 +27,6 @@ class Case:
     check: str
     change: Change
     said: tuple[str, ...] = ()
-
-
-def changed(table: str, **values: Any) -> Change:
-    return lambda tables: tables.change(table, tables.some(table), **values)
-
-
-def removed(table: str) -> Change:
-    def change(tables: Tampered) -> str:
-        row = tables.some(table)
-        tables.remove(table, row)
-        return str(row["message_id"])
-
-    return change
-
-
-def doubled(table: str, **values: Any) -> Change:
-    def change(tables: Tampered) -> str:
-        row = tables.some(table)
-        tables.add(table, row | values)
-        return str((row | values)["message_id"])
-
-    return change
-
-
-def failing(table: str, **values: str) -> Change:
-    def change(tables: Tampered) -> str:
-        row = tables.some(table)
-        return tables.change(table, row, failures=[failure | values for failure in row["failures"]])
-
-    return change
 
 
 def unlike_its_archive(tables: Tampered) -> str:
@@ -84,33 +52,6 @@ def forgotten_run(tables: Tampered) -> str:
     for layer in ("curated", "standardized"):
         tables.remove("runs", tables.rows("runs", f"layer = '{layer}'")[-1])
     return min(message.message_id for message in told(WHOLE, tables.topic, "day4") if not message.is_dead)
-
-
-def lost(table: str) -> Change:
-    """The last batch of a layer is not there."""
-
-    def change(tables: Tampered) -> str:
-        batch = newest(tables, table)
-        tables.put_back(table, 1)
-        return str(batch[0]["message_id"])
-
-    return change
-
-
-def twice(table: str) -> Change:
-    """The last batch of a layer is there twice."""
-
-    def change(tables: Tampered) -> str:
-        batch = newest(tables, table)
-        tables.add(table, *batch)
-        return str(batch[0]["message_id"])
-
-    return change
-
-
-def newest(tables: Tampered, table: str) -> list[Row]:
-    rows = tables.rows(table)
-    return [row for row in rows if row["_batch_seq"] == max(row["_batch_seq"] for row in rows)]
 
 
 def no_longer_behind(tables: Tampered) -> str:
@@ -184,14 +125,6 @@ def marked(name: str) -> Change:
         return ""
 
     return change
-
-
-def nameless(change: Change) -> Change:
-    def silent(tables: Tampered) -> str:
-        change(tables)
-        return ""
-
-    return silent
 
 
 def errors(check: str, table: str, *words: str, **values: Any) -> list[list[Case]]:
