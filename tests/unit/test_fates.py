@@ -14,9 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from leanops.emulation import ledger
-from leanops.emulation.layers import typed
 from leanops.emulation.fates import RAW, work_out
 from leanops.emulation.generator import Message
+from leanops.emulation.layers import typed
 from leanops.emulation.leaves import MICROS
 from leanops.emulation.profile import VERSION, Profile
 from leanops.emulation.profiles import PROFILES
