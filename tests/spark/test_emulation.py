@@ -316,11 +316,13 @@ def test_personal_data_in_clear_in_an_error_is_found(landed: Emulation, monkeypa
 
     monkeypatch.setattr(curate, "_failure", showing)
     verdict = cycled(landed)
-    errors = expected(landed, "payments", "day1", "day2").errors
-    affected = {message for message, failures in errors.items() if ("rule_pattern", "card_number") in failures}
-    wrong = failed(verdict, "payments")
-    assert_names(wrong["personal data in clear"], affected, "is in clear in iceberg_curated_db.errors")
-    assert of(verdict, "orders").passed
+    for topic in TOPICS:
+        personal = {leaf.column for leaf in WHOLE.names()[topic].leaves if leaf.pii}
+        errors = expected(landed, topic, "day1", "day2").errors
+        affected = {message for message, failures in errors.items() if personal & {column for _, column in failures}}
+        wrong = failed(verdict, topic)
+        assert set(wrong) == {"personal data in clear"}
+        assert_names(wrong["personal data in clear"], affected, "is in clear in iceberg_curated_db.errors")
 
 
 PARSE_ERRORS, ERRORS = "leanops.iceberg_standardized_db.parse_errors", "leanops.iceberg_curated_db.errors"
