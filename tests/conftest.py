@@ -1,6 +1,7 @@
 """What every suite shares: Hypothesis profiles, and no real cloud account."""
 
 import os
+import signal
 import time
 
 import pytest
@@ -11,6 +12,9 @@ pytest_plugins = ["tests.sparkling"]
 # Spark hands timestamps to Python in the machine's zone; ours are UTC.
 os.environ["TZ"] = "UTC"
 time.tzset()
+
+# A shell that starts us in the background has its children ignore Ctrl-C, and ours would inherit that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Generated examples run at the speed of a shared machine, so no deadline; CI looks at more of them.
 settings.register_profile("local", deadline=None, max_examples=100)
