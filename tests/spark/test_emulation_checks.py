@@ -17,6 +17,9 @@ from tests.emulated import DONE, SIZES, WHOLE, Story, of, opened
 from tests.stories import told
 from tests.tampered import Change, Row, Tampered, changed, doubled, failing, lost, nameless, removed, twice
 
+# What a check says is DuckDB's doing and the same on any Spark: once in CI is enough.
+pytestmark = pytest.mark.slow
+
 MAIL = "person-000001@people.example"
 
 
