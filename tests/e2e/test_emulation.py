@@ -41,7 +41,7 @@ def ask(home: Path, statement: str) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("seed", ["1", "2"])
 def test_fifty_thousand_events_are_verified(tmp_path: Path, seed: str) -> None:
-    ran = leanops(tmp_path / "home", "emulate", "full", "--events", "50000", "--seed", seed)
+    ran = leanops(tmp_path / "home", "emulate", "full", "--events", "50000", "--topics", "4", "--seed", seed)
     assert_verified(ran)
     moved = "select sum(cross_period)::int as moved from ops_db.job_run_history"
     assert ask(tmp_path / "home", moved)[0]["moved"] > 0

@@ -124,7 +124,7 @@ def test_full_needs_an_event_for_each_topic_and_says_so_before_anything_is_remov
 ) -> None:
     leanops("emulate", "clean", "--seed", "5")
     before = content(place)
-    assert_refused(leanops("emulate", "full", "--events", "3"), "--events 4 or more")
+    assert_refused(leanops("emulate", "full", "--topics", "4", "--events", "3"), "--events 4 or more")
     assert_refused(leanops("emulate", "full", "--topics", "1000", "--events", "100"), "--events 1000 or more")
     assert content(place) == before
 

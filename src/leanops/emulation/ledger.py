@@ -44,21 +44,17 @@ def write(
     ids: Sequence[str] | None = None,
 ) -> None:
     """One part of a topic's ledger; messages that got their ids on the way have times that only RAW knows."""
+    told = dict(zip(Message._fields, zip(*messages, strict=True), strict=True))
+    told["content"] = tuple(map(content, told["text"]))
     columns = [
-        _column(name, kind, messages) if ids is None or name not in _STAMPS else _stamped(name, kind, ids)
+        pa.array(told[name], kind) if ids is None or name not in _STAMPS else _stamped(name, kind, ids)
         for name, kind in _FIELDS.items()
     ]
-    cells = [pa.array(column, pa.string()) for column in zip(*(message.cells for message in messages), strict=True)]
+    cells = [pa.array(column, pa.string()) for column in zip(*told["cells"], strict=True)]
     names = [*_FIELDS, *(leaf.canonical for leaf in profile.leaves)]
     folder = home / FOLDER / topic
     folder.mkdir(parents=True, exist_ok=True)
     pq.write_table(pa.table([*columns, *cells], names=names), folder / f"{part}.parquet", compression="lz4")
-
-
-def _column(name: str, kind: pa.DataType, messages: Sequence[Message]) -> pa.Array:
-    if name == "content":
-        return pa.array([content(message.text) for message in messages], kind)
-    return pa.array([getattr(message, name) for message in messages], kind)
 
 
 def _stamped(name: str, kind: pa.DataType, ids: Sequence[str]) -> pa.Array:

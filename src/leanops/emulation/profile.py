@@ -43,7 +43,9 @@ class Profile:
         """An event as JSON."""
         template = self._template(tuple(map(is_, cells, self._nothing)))
         if template.prose:
-            cells = [escaped(cell or "") if at in template.prose else cell for at, cell in enumerate(cells)]
+            cells = list(cells)
+            for at in template.prose:
+                cells[at] = escaped(cells[at] or "")
         return template.text % template.chosen(cells)
 
     def _template(self, missing: tuple[bool, ...]) -> "_Template":

@@ -39,7 +39,7 @@ class Scenario(msgspec.Struct, tag_field="made_by", tag="leanops emulate", forbi
     """Everything that decides the events of an emulation, and what it has done so far."""
 
     seed: int = 1
-    topics: int = 4
+    topics: int = 2
     rates: str = ""
     through: str = QUEUE
     events: dict[str, int] = {}

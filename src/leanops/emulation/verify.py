@@ -1,6 +1,7 @@
 """Verification: the tables against the ledger, topic by topic."""
 
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from leanops.emulation.boundaries import Boundaries, boundaries_of
@@ -12,6 +13,9 @@ from leanops.emulation.scenario import QUEUE, Scenario
 from leanops.emulation.strays import strays
 from leanops.runtimes.embedded import Embedded
 from leanops.views.balance import whole_topic
+
+AT_ONCE = 2
+"""Topics verified side by side: while one plans or waits for a file, another joins."""
 
 
 @dataclass(frozen=True)
@@ -56,11 +60,11 @@ def verify(
     runtime: Embedded, scenario: Scenario, progress: Callable[[str, float], None] = lambda _what, _share: None
 ) -> Verdict:
     """Hold every table against the ledger."""
-    found = []
-    names = scenario.names()
-    for at, topic in enumerate(names):
-        progress(f"verify: {topic}", at / len(names))
-        found.append(_topic(runtime, scenario, topic))
+    found, names = list[TopicVerdict](), list(scenario.names())
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        for verdict in pool.map(lambda topic: _topic(runtime, scenario, topic), names):
+            found.append(verdict)
+            progress(f"verify: {verdict.topic}", len(found) / len(names))
     return Verdict(tuple(found), strays(runtime, scenario))
 
 

@@ -56,10 +56,12 @@ def judged(rows: DataFrame, sources: Sequence[Source]) -> DataFrame:
     failures = [_missing_key(), *(failure for column in columns for failure in _failures(column))]
     is_bad = " OR ".join(f"({condition})" for condition, _ in failures)
     listed = ", ".join(f"CASE WHEN {condition} THEN {described} END" for condition, described in failures)
+    listed_failures = f"CASE WHEN {is_bad} THEN filter(array({listed}), f -> f IS NOT NULL) END AS failures"
+    # Texts go once they are judged: who keeps these rows would keep every cell twice.
     return (
         rows.selectExpr(*_SYSTEM, "record_key", *texts)
         .selectExpr("*", *values)
-        .selectExpr("*", f"CASE WHEN {is_bad} THEN filter(array({listed}), f -> f IS NOT NULL) END AS failures")
+        .selectExpr(*_SYSTEM, "record_key", *map(_value, columns), listed_failures)
     )
 
 

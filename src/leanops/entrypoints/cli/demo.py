@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from leanops.entrypoints.cli.emulate import opened, planned
+from leanops.entrypoints.cli.emulate import TOPICS, opened, planned
 from leanops.entrypoints.cli.exits import PROBLEMS
 from leanops.entrypoints.cli.output import near, say
 from leanops.entrypoints.cli.verdicts import conclude, print_balance, summarise, tell, written
@@ -18,8 +18,6 @@ Home = Annotated[Path, typer.Argument(metavar="PATH", help="Home of the demo, ma
 # Fewer would leave day 4 without a row that moves in some topic, and that is verified.
 Events = Annotated[int, typer.Option("--events", min=400, max=1_000_000, help="How many events to generate.")]
 Seed = Annotated[int, typer.Option("--seed", help="Another seed, other events.")]
-# Every topic costs some seconds in every cycle: two make a demo of less than a minute.
-TOPICS = 2
 # Cycles of seconds are over before code compiled at length would pay.
 SETTINGS = 'java_options = "-XX:+UseParallelGC -XX:TieredStopAtLevel=1"\n'
 

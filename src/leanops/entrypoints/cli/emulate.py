@@ -37,10 +37,14 @@ Through = Annotated[
 ]
 Events = Annotated[int | None, typer.Option("--events", min=1, help="How many events.")]
 HOME = Path(".leanops-emulation")
+# Every topic costs some seconds in every cycle; two have everything a story needs.
+TOPICS = 2
 
 
 @app.command()
-def clean(home: Home = HOME, topics: Topics = 4, seed: Seed = 1, rates: Rates = "", through: Through = "queue") -> None:
+def clean(
+    home: Home = HOME, topics: Topics = TOPICS, seed: Seed = 1, rates: Rates = "", through: Through = "queue"
+) -> None:
     """Make an empty home for an emulation; an earlier emulation in it is removed, anything else is left alone."""
     from leanops.emulation.homes import held
 
@@ -89,7 +93,7 @@ def verify(home: Home = HOME, as_json: Json = False) -> None:
 def full(
     home: Home = HOME,
     events: Events = None,
-    topics: Topics = 4,
+    topics: Topics = TOPICS,
     seed: Seed = 1,
     rates: Rates = "",
     through: Through = "queue",
