@@ -15,7 +15,8 @@ from leanops.runtimes.embedded import Embedded
 _STATEMENTS = files("leanops.emulation").joinpath("fates.sql").read_text(encoding="utf-8")
 RAW = "message_id VARCHAR, publish_us BIGINT, ingestion_ms BIGINT, content VARCHAR, batch INT"
 """Columns of `raw`; `batch` is the number of the Standardized batch that read the row, NULL where none has yet."""
-MEMORY = "2GB"
+MEMORY = "1GB"
+"""Of each database; two topics are verified at once."""
 _COMMENT = re.compile(r"--[^\n]*")
 
 

@@ -8,7 +8,7 @@ from leanops.emulation.boundaries import Boundaries, boundaries_of
 from leanops.emulation.checks import Checks
 from leanops.emulation.fates import Database, Fates
 from leanops.emulation.found import Check, Wrong
-from leanops.emulation.outcomes import Outcomes, copying_kills
+from leanops.emulation.outcomes import Outcomes, copies_by_kills, copying_kills
 from leanops.emulation.scenario import QUEUE, Scenario
 from leanops.emulation.strays import strays
 from leanops.runtimes.embedded import Embedded
@@ -60,19 +60,27 @@ def verify(
     runtime: Embedded, scenario: Scenario, progress: Callable[[str, float], None] = lambda _what, _share: None
 ) -> Verdict:
     """Hold every table against the ledger."""
-    found, names = list[TopicVerdict](), list(scenario.names())
+    found, names, at_work = list[TopicVerdict](), list(scenario.names()), set[Fates]()
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        for verdict in pool.map(lambda topic: _topic(runtime, scenario, topic), names):
-            found.append(verdict)
-            progress(f"verify: {verdict.topic}", len(found) / len(names))
-    return Verdict(tuple(found), strays(runtime, scenario))
+        try:
+            for verdict in pool.map(lambda topic: _topic(runtime, scenario, topic, at_work), names):
+                found.append(verdict)
+                progress(f"verify: {len(found)} of {len(names)} topics", len(found) / len(names))
+        except BaseException:
+            # Else whoever ends it waits until everything begun is compared.
+            for fates in list(at_work):
+                fates.connection.interrupt()
+            raise
+    extra = sum(topic.rows["again"] for topic in found)
+    return Verdict(tuple(found), (*strays(runtime, scenario), *copies_by_kills(scenario, extra)))
 
 
-def _topic(runtime: Embedded, scenario: Scenario, topic: str) -> TopicVerdict:
+def _topic(runtime: Embedded, scenario: Scenario, topic: str, at_work: set[Fates]) -> TopicVerdict:
     # Pub/Sub may deliver a message again, which the bridge hands on; work of a killed worker is done again.
     is_exact = scenario.through == QUEUE and not copying_kills(scenario)
     boundaries = boundaries_of(runtime, topic)
     fates = Fates(runtime, topic, boundaries)
+    at_work.add(fates)
     try:
         checks = list(Checks(runtime, topic, scenario.names()[topic], boundaries, fates, is_exact).all())
         checks += Outcomes(runtime, scenario, topic, boundaries, fates).all()
@@ -91,6 +99,7 @@ def _topic(runtime: Embedded, scenario: Scenario, topic: str) -> TopicVerdict:
             _drift(fates, boundaries),
         )
     finally:
+        at_work.discard(fates)
         fates.close()
 
 

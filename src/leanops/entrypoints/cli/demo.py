@@ -15,7 +15,7 @@ from leanops.entrypoints.cli.output import near, say
 from leanops.entrypoints.cli.verdicts import conclude, print_balance, summarise, tell, written
 
 Home = Annotated[Path, typer.Argument(metavar="PATH", help="Home of the demo, made fresh each time.")]
-# Fewer would leave day 4 without a row that moves in some topic, and that is verified.
+# Fewer may leave day 4 without a row that moves.
 Events = Annotated[int, typer.Option("--events", min=400, max=1_000_000, help="How many events to generate.")]
 Seed = Annotated[int, typer.Option("--seed", help="Another seed, other events.")]
 # Cycles of seconds are over before code compiled at length would pay.

@@ -32,7 +32,8 @@ Through = Annotated[
     typer.Option(
         "--through",
         help="Where events enter: the queue, or the topics of GOOGLE_CLOUD_PROJECT in Pub/Sub (PUBSUB_EMULATOR_HOST "
-        "names its emulator) with a bridge; Pub/Sub gives out the ids, so duplicate and redelivery are left out.",
+        "names its emulator) with a bridge; Pub/Sub gives out the ids, so duplicate, redelivery and envelope are left "
+        "out.",
     ),
 ]
 Events = Annotated[int | None, typer.Option("--events", min=1, help="How many events.")]

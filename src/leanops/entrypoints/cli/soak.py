@@ -35,7 +35,7 @@ def soak(
 ) -> None:
     """Publish while workers in processes of their own run cycles, kill some of these, and verify at the end.
 
-    Ctrl-C ends publishing and goes on to the end; a second one ends at once.
+    Ctrl-C ends publishing and goes on to the end; a second one, or one after publishing, ends at once.
     """
     from leanops.emulation.pace import seconds_of
     from leanops.emulation.scenario import SOAK, Scenario
