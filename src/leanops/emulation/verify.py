@@ -1,8 +1,11 @@
 """Verification: the tables against the ledger, topic by topic."""
 
-from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import suppress
 from dataclasses import dataclass, field
+
+import duckdb
 
 from leanops.emulation.boundaries import Boundaries, boundaries_of
 from leanops.emulation.checks import Checks
@@ -62,17 +65,27 @@ def verify(
     """Hold every table against the ledger."""
     found, names, at_work = list[TopicVerdict](), list(scenario.names()), set[Fates]()
     with ThreadPoolExecutor(AT_ONCE) as pool:
+        begun = [pool.submit(_topic, runtime, scenario, topic, at_work) for topic in names]
         try:
-            for verdict in pool.map(lambda topic: _topic(runtime, scenario, topic, at_work), names):
-                found.append(verdict)
+            for one in begun:
+                found.append(one.result())
                 progress(f"verify: {len(found)} of {len(names)} topics", len(found) / len(names))
         except BaseException:
-            # Else whoever ends it waits until everything begun is compared.
-            for fates in list(at_work):
-                fates.connection.interrupt()
+            _break_off(begun, at_work)
             raise
     extra = sum(topic.rows["again"] for topic in found)
     return Verdict(tuple(found), (*strays(runtime, scenario), *copies_by_kills(scenario, extra)))
+
+
+def _break_off(begun: Sequence["Future[TopicVerdict]"], at_work: set[Fates]) -> None:
+    """End what runs, a statement at a time: else whoever ends it waits until everything begun is compared."""
+    for one in begun:
+        one.cancel()
+    while wait(begun, timeout=0.1).not_done:
+        for fates in list(at_work):
+            # It may have been closed just now.
+            with suppress(duckdb.Error):
+                fates.connection.interrupt()
 
 
 def _topic(runtime: Embedded, scenario: Scenario, topic: str, at_work: set[Fates]) -> TopicVerdict:
