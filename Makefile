@@ -15,6 +15,12 @@ PIP := bin/python -m pip --disable-pip-version-check --no-input
 
 # `make test SUITES=unit` runs one of them.
 SUITES := architecture unit contract bridge spark crash e2e browser
+# Spark's suites run in one process: the second finds a Spark that is started and warm.
+WITH_SPARK := $(filter spark crash,$(SUITES))
+# What needs no engine of its own shares the cores.
+pytest-unit := -n logical --dist worksteal
+# What the lines of Spark may do differently: expressions, MERGE, the files they write, and what runs between.
+SPARK41 := bad_input casts concurrency expressions infer oracle outside plan_schema rebuild
 
 # CI explores more crashes; everything else it demands is decided by CI=true inside the tests.
 export CRASH_SEEDS ?= $(if $(filter true,$(CI)),100,20)
@@ -61,11 +67,14 @@ setup: $(VENV)/.installed ## Make .venv with the locked dependencies (skipped wh
 demo: setup ## Run a small emulation end to end, verify it and show the balance
 	@$(BIN)/leanops demo
 
-test: setup $(addprefix suite-,$(SUITES)) ## Run the tests: unit, Spark, contracts, 20 crash seeds, small e2e, browser (≤ 10 minutes)
+test: setup $(addprefix suite-,$(filter-out $(WITH_SPARK),$(SUITES))) $(if $(WITH_SPARK),suites-with-spark) ## Run the tests: unit, contracts, small e2e, browser, Spark, 20 crash seeds
 
-.PHONY: $(addprefix suite-,$(SUITES))
+.PHONY: suites-with-spark $(addprefix suite-,$(SUITES))
 $(addprefix suite-,$(SUITES)): suite-%: setup
-	$(call timed,tests/$*,$(BIN)/python -m pytest tests/$*)
+	$(call timed,tests/$*,$(BIN)/python -m pytest $(pytest-$*) tests/$*)
+
+suites-with-spark: setup
+	$(call timed,$(addprefix tests/,$(WITH_SPARK)),$(BIN)/python -m pytest $(addprefix tests/,$(WITH_SPARK)))
 
 lint: setup ## Check format, lint rules, types, import rules and spelling
 	$(call timed,format,$(BIN)/ruff format --check .)
@@ -85,7 +94,7 @@ ifeq ($(JDK17),)
 	@$(if $(filter true,$(CI)),false,true)
 else
 	@$(MAKE) --no-print-directory $(VENV41)/.installed
-	$(call timed,tests/spark on PySpark 4.1,JAVA_HOME=$(JDK17) $(VENV41)/bin/python -m pytest -m "not slow" tests/spark)
+	$(call timed,tests/spark on PySpark 4.1,JAVA_HOME=$(JDK17) $(VENV41)/bin/python -m pytest -m "not slow" $(SPARK41:%=tests/spark/test_%.py))
 endif
 
 bench: setup ## Run the benchmark and print its table

@@ -210,3 +210,13 @@ def test_a_folder_that_cannot_be_written_is_an_outage_in_one_line(tmp_path: Path
 
     with pytest.raises(FilesUnavailableError, match="check the folder"):
         Folder(tmp_path / "files").put("name", b"data")
+
+
+def test_a_file_is_replaced_only_where_it_is_still_what_it_was(files: Store) -> None:
+    assert not files.replace("a/b", b"0", b"1")
+    assert files.get("a/b") is None
+    assert files.replace("a/b", None, b"1")
+    assert not files.replace("a/b", None, b"2")
+    assert not files.replace("a/b", b"0", b"2")
+    assert files.replace("a/b", b"1", b"2")
+    assert (files.get("a/b"), list(files.names(""))) == (b"2", ["a/b"])

@@ -11,7 +11,7 @@ import pytest
 from leanops.adapters.aws.files import S3Files
 from leanops.adapters.files.folder import Folder
 from leanops.adapters.files.schemas import SchemaFiles
-from leanops.domain.errors import InvalidSchemaError, InvalidTopicError, UsageError
+from leanops.domain.errors import CommitRefusedError, InvalidSchemaError, InvalidTopicError, UsageError
 from leanops.ports.files import Files
 from leanops.ports.schemas import Pending
 from leanops.usecases.audit import Actor
@@ -66,7 +66,7 @@ def test_a_version_that_is_kept_is_readable_and_not_active_yet(schemas: SchemaFi
     assert schemas.versions("orders") == [1, 2]
 
 
-def test_every_version_stays_readable_and_can_become_active_again(schemas: SchemaFiles) -> None:
+def test_every_version_stays_readable_and_an_older_one_does_not_come_back(schemas: SchemaFiles) -> None:
     for version in (1, 2, 10):
         go_live(schemas, version=version)
     assert [schemas.version("orders", version) for version in (1, 2, 10)] == [
@@ -75,8 +75,29 @@ def test_every_version_stays_readable_and_can_become_active_again(schemas: Schem
         schema(version=10),
     ]
     assert schemas.versions("orders") == [1, 2, 10]
-    schemas.activate("orders", 2)
-    assert schemas.active("orders") == schema(version=2)
+    with pytest.raises(CommitRefusedError, match="version 10 is active already, after 2"):
+        schemas.activate("orders", 2)
+    assert schemas.active("orders") == schema(version=10)
+
+
+def test_a_version_that_comes_late_replaces_no_newer_one(files: Files) -> None:
+    go_live(SchemaFiles(files))
+
+    class Late:
+        """A store on which another worker is first whenever a file is to be replaced."""
+
+        def replace(self, name: str, before: bytes | None, data: bytes) -> bool:
+            go_live(SchemaFiles(files), version=3)
+            return files.replace(name, before, data)
+
+        def __getattr__(self, name: str) -> object:
+            return getattr(files, name)
+
+    schemas = SchemaFiles(Late())  # type: ignore[arg-type]
+    schemas.keep("orders", 2, schema_text(version=2))
+    with pytest.raises(CommitRefusedError, match="another schema became active meanwhile"):
+        schemas.activate("orders", 2)
+    assert schemas.active("orders") == schema(version=3)
 
 
 def test_a_version_that_was_never_kept_cannot_become_active(schemas: SchemaFiles) -> None:

@@ -11,9 +11,9 @@ import pytest
 from leanops.domain.errors import LeanOpsError
 from leanops.domain.operations import Accept, Scope
 from leanops.domain.snapshots import valid_watermark
-from leanops.ports.state import BATCHES, OPERATIONS
+from leanops.ports.state import BATCHES
 from leanops.usecases.deploy_schema import Consent, deploy_schema
-from leanops.usecases.operations import standing
+from leanops.usecases.operations import all_standing, standing
 from leanops.usecases.platform import Platform
 from leanops.usecases.rebuild import rebuild_topic
 from leanops.usecases.rollback import plan_rollback, roll_back_topic
@@ -122,7 +122,8 @@ class Story:
     def check(self) -> None:
         """Nothing is left half, and every table is the model's."""
         world, platform = self.world, self.world.platform()
-        assert [stored.row for table in (OPERATIONS, BATCHES) for stored in platform.state.rows(table)] == []
+        assert all_standing(platform) == {}
+        assert [stored.row for stored in platform.state.rows(BATCHES)] == []
         shadows = (
             [name for _, name in world.embedded.catalog.list_tables(world.databases.shadow)]
             if self._has_shadows()

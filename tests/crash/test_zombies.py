@@ -122,10 +122,10 @@ def new_batch_id_on_retry(patch: pytest.MonkeyPatch) -> None:
 
 
 def ignore_error_id(patch: pytest.MonkeyPatch) -> None:
-    def append_all(self: Any, rows: Any, name: str, key: str, where: Any) -> None:
+    def append_all(self: Any, rows: Any, name: str, topics: Any) -> None:
         rows.writeTo(f"leanops.{name}").append()
 
-    patch.setattr(lake_module.SparkLake, "append_new", append_all)
+    patch.setattr(lake_module.SparkLake, "add_errors", append_all)
 
 
 def stale_zombie_commit(patch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from leanops.domain.accounting import Totals
 from leanops.domain.batches import CURATED, STANDARDIZED
-from leanops.domain.errors import PermanentError, StateConflictError
+from leanops.domain.errors import StateConflictError
 from leanops.ports.state import ATTEMPTS, BATCHES, CHECKPOINTS
 from leanops.usecases.batches import (
     begin,
@@ -16,12 +16,11 @@ from leanops.usecases.batches import (
     forget_failures,
     open_batch,
     record_failure,
-    schema_of,
     set_checkpoint,
 )
 from leanops.usecases.leases import Lease
 from leanops.usecases.platform import Platform
-from tests.builders import NOW_MS, Clock, batch, platform_in, schema, watermark
+from tests.builders import NOW_MS, Clock, batch, platform_in, watermark
 
 FIRST, SECOND = Lease("topic/orders", "one", 1), Lease("topic/orders", "two", 2)
 
@@ -52,12 +51,6 @@ def test_layers_and_topics_have_batches_of_their_own(platform: Platform) -> None
     assert [open_batch(platform, each.topic, each.layer) for each in batches] == batches
     close(platform, batches[0])
     assert [open_batch(platform, each.topic, each.layer) for each in batches] == [None, *batches[1:]]
-
-
-def test_a_batch_whose_schema_is_gone_is_not_repeated_with_another(platform: Platform) -> None:
-    with pytest.raises(PermanentError, match="leanops topics retry orders"):
-        schema_of(platform, batch("b1", schema_version=7), schema(version=8))
-    assert schema_of(platform, batch("b1", schema_version=8), schema(version=8)).version == 8
 
 
 def test_closing_twice_is_the_same_as_once(platform: Platform) -> None:
@@ -120,6 +113,8 @@ def test_a_checkpoint_is_a_copy_of_the_watermark(platform: Platform) -> None:
         "snapshot_id": 7,
         "batch_seq": 4,
         "records_processed": 55,
+        "timeline": "",
+        "key_check": "",
         "generation": 1,
         "updated_at": NOW_MS,
     }

@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from leanops.domain.errors import LeaseHeldError, StateConflictError, UsageError
+from leanops.domain.errors import CommitRefusedError, LeaseHeldError, LeaseLostError, StateConflictError, UsageError
 from leanops.domain.operations import (
     Accept,
     Operation,
@@ -19,11 +19,22 @@ from leanops.domain.operations import (
     from_text,
     to_text,
 )
+from leanops.domain.snapshots import has_batch
 from leanops.domain.tables import CURATED, STANDARDIZED
-from leanops.ports.state import OPERATIONS
+from leanops.ports.state import LOCKS
 from leanops.usecases.carry_out import cancel
-from leanops.usecases.leases import Lease, held
-from leanops.usecases.operations import advance, all_standing, begin, block, check_free, close, standing
+from leanops.usecases.leases import Lease, held, release
+from leanops.usecases.operations import (
+    advance,
+    agree,
+    all_standing,
+    begin,
+    begin_attempt,
+    block,
+    check_free,
+    close,
+    standing,
+)
 from leanops.usecases.platform import Platform
 from leanops.usecases.shadow import shadow_tables
 from tests.builders import NOW_MS, Clock, platform_in
@@ -41,7 +52,17 @@ def clock() -> Clock:
 @pytest.fixture
 def platform(tmp_path: Path, clock: Clock) -> Iterator[Platform]:
     with platform_in(tmp_path, clock=clock) as platform:
+        hold(platform, FIRST)
+        hold(platform, Lease("topic/users", "one", 1))
         yield platform
+
+
+def hold(platform: Platform, lease: Lease) -> None:
+    """Take the lease over, whoever has it."""
+    stored = platform.state.get(LOCKS, (lease.resource,))
+    until = platform.now_ms() + platform.rules.lease_s * 1000
+    row = {"resource": lease.resource, "owner": lease.owner, "generation": lease.generation, "lease_until": until}
+    platform.state.put(LOCKS, row, expected=stored.revision if stored else None)
 
 
 def stopping_at(platform: Platform, step: str) -> Platform:
@@ -69,9 +90,9 @@ def test_an_operation_stands_from_its_beginning_until_it_is_closed(platform: Pla
     assert standing(platform, "orders") == Standing(REBUILD, Stage.BUILDING, None)
     advance(platform, REBUILD, FIRST)
     assert standing(platform, "orders") == Standing(REBUILD, Stage.GOING, None)
-    close(platform, REBUILD)
+    close(platform, REBUILD, SECOND)
     assert standing(platform, "orders") is None
-    close(platform, REBUILD)
+    close(platform, REBUILD, SECOND)
 
 
 def test_topics_have_operations_of_their_own(platform: Platform) -> None:
@@ -82,7 +103,7 @@ def test_topics_have_operations_of_their_own(platform: Platform) -> None:
         "orders": Standing(REBUILD, Stage.BUILDING, None),
         "users": Standing(other, Stage.GOING, None),
     }
-    close(platform, REBUILD)
+    close(platform, REBUILD, SECOND)
     assert list(all_standing(platform)) == ["users"]
 
 
@@ -90,11 +111,12 @@ def test_what_waits_for_a_person_says_so_until_it_goes_on(platform: Platform) ->
     begin(platform, REBUILD, Stage.BUILDING, FIRST)
     block(platform, REBUILD, "2 keys would be missing", FIRST)
     assert standing(platform, "orders") == Standing(REBUILD, Stage.BUILDING, "2 keys would be missing")
-    begin(platform, REBUILD, Stage.BUILDING, SECOND)
+    assert agree(platform, Standing(REBUILD, Stage.BUILDING, None), SECOND).blocked is None
     assert standing(platform, "orders") == Standing(REBUILD, Stage.BUILDING, None)
 
 
 def test_a_worker_that_lost_its_lease_cannot_write(platform: Platform) -> None:
+    hold(platform, SECOND)
     begin(platform, REBUILD, Stage.BUILDING, SECOND)
     for write in (
         lambda: begin(platform, REBUILD, Stage.BUILDING, FIRST),
@@ -108,8 +130,9 @@ def test_a_worker_that_lost_its_lease_cannot_write(platform: Platform) -> None:
 
 def test_an_operation_is_closed_only_by_its_own(platform: Platform) -> None:
     later = msgspec.structs.replace(REBUILD, operation_id="op2")
+    hold(platform, SECOND)
     begin(platform, later, Stage.BUILDING, SECOND)
-    close(platform, REBUILD)
+    close(platform, REBUILD, SECOND)
     assert standing(platform, "orders") == Standing(later, Stage.BUILDING, None)
 
 
@@ -130,7 +153,7 @@ def test_a_kill_at_any_step_leaves_a_stage_or_nothing(platform: Platform, step: 
     def work() -> None:
         begin(killed, REBUILD, Stage.BUILDING, FIRST)
         advance(killed, REBUILD, FIRST)
-        close(killed, REBUILD)
+        close(killed, REBUILD, FIRST)
 
     with pytest.raises(KeyboardInterrupt):
         work()
@@ -172,15 +195,17 @@ def test_a_second_operation_is_refused_with_what_to_do(
 
 def test_undoing_removes_what_was_built_and_starts_no_spark(platform: Platform) -> None:
     begin(platform, REBUILD, Stage.BUILDING, FIRST)
-    shadow = shadow_tables(platform, REBUILD)[2]
+    release(platform, FIRST)
+    shadow = shadow_tables(platform, REBUILD, None)["curated"]
     platform.catalog.create(shadow, CURATED)
     assert cancel(platform, "orders") == REBUILD
     assert platform.catalog.load(shadow) is None
-    assert platform.state.get(OPERATIONS, ("orders",)) is None
+    assert standing(platform, "orders") is None
 
 
 def test_nothing_is_undone_once_tables_are_replaced(platform: Platform) -> None:
     begin(platform, REBUILD, Stage.GOING, FIRST)
+    release(platform, FIRST)
     live = platform.rules.databases.standardized_table("orders")
     platform.catalog.create(live, STANDARDIZED)
     platform.catalog.append(live, [{"record_key": "key:k"}], {"leanops.batch-id": REBUILD.standardized_batch})
@@ -191,6 +216,7 @@ def test_nothing_is_undone_once_tables_are_replaced(platform: Platform) -> None:
 
 def test_what_was_about_to_go_live_can_still_be_undone(platform: Platform) -> None:
     begin(platform, REBUILD, Stage.GOING, FIRST)
+    release(platform, FIRST)
     assert cancel(platform, "orders") == REBUILD
     assert standing(platform, "orders") is None
 
@@ -201,3 +227,67 @@ def test_nothing_is_undone_while_somebody_works_on_it(tmp_path: Path, clock: Clo
         with pytest.raises(LeaseHeldError):
             cancel(platform, "orders")
         assert standing(platform, "orders") is not None
+
+
+def test_an_operation_written_down_too_late_is_taken_back(platform: Platform) -> None:
+    hold(platform, SECOND)
+    with pytest.raises(LeaseLostError):
+        begin(platform, REBUILD, Stage.BUILDING, FIRST)
+    assert standing(platform, "orders") is None
+
+
+def test_what_others_finished_or_undid_does_not_come_back(platform: Platform) -> None:
+    begin(platform, REBUILD, Stage.BUILDING, FIRST)
+    hold(platform, SECOND)
+    close(platform, REBUILD, SECOND)
+    for late in (
+        lambda: begin(platform, REBUILD, Stage.BUILDING, FIRST),
+        lambda: begin_attempt(platform, REBUILD, FIRST),
+        lambda: advance(platform, REBUILD, FIRST),
+        lambda: block(platform, REBUILD, "late", FIRST),
+        lambda: agree(platform, Standing(REBUILD, Stage.BUILDING, None), SECOND),
+    ):
+        with pytest.raises(StateConflictError):
+            late()
+    assert standing(platform, "orders") is None
+
+
+def test_undoing_removes_no_file_and_refuses_whoever_stands_before_the_swap(platform: Platform) -> None:
+    live = platform.rules.databases.standardized_table("orders")
+    platform.catalog.create(live, STANDARDIZED)
+    platform.catalog.append(live, [{"record_key": "key:k"}])
+    before = platform.catalog.load(live)
+    begin(platform, REBUILD, Stage.GOING, FIRST)
+    shadow = shadow_tables(platform, REBUILD, None)["standardized"]
+    platform.catalog.create(shadow, STANDARDIZED)
+    platform.catalog.append(shadow, [{"record_key": "key:k"}])
+    built = platform.catalog.load(shadow)
+    assert before is not None
+    assert built is not None
+    release(platform, FIRST)
+    cancel(platform, "orders")
+    # A worker that stalled in the swap has everything it needs but the head it was told.
+    platform.catalog.create(shadow, STANDARDIZED)
+    platform.catalog.append(shadow, [{"record_key": "key:k"}])
+    again = platform.catalog.load(shadow)
+    assert again is not None
+    assert again.head is not None
+    with pytest.raises(CommitRefusedError):
+        platform.catalog.take_place(live, shadow, again.head, {}, only_at=before.head, after=0)
+    assert platform.catalog.count(live) == 1
+
+
+def test_a_fork_begins_as_the_other_is_and_goes_its_own_way(platform: Platform) -> None:
+    platform.catalog.create("shadow.one", STANDARDIZED)
+    platform.catalog.append("shadow.one", [{"record_key": "key:a"}], {"leanops.batch-id": "b1"})
+    platform.catalog.fork("shadow.two", "shadow.one")
+    platform.catalog.fork("shadow.two", "shadow.one")
+    platform.catalog.append("shadow.one", [{"record_key": "key:b"}])
+    platform.catalog.append("shadow.two", [{"record_key": "key:c"}])
+    platform.catalog.append("shadow.two", [{"record_key": "key:d"}])
+    two = platform.catalog.load("shadow.two")
+    assert two is not None
+    assert has_batch(two, "b1")
+    assert [platform.catalog.count(name) for name in ("shadow.one", "shadow.two")] == [2, 3]
+    platform.catalog.forget("shadow.one")
+    assert platform.catalog.count("shadow.two") == 3

@@ -215,7 +215,7 @@ class Stopping:
 
     def __getattr__(self, name: str) -> Any:
         call = getattr(self._port, name)
-        if name not in ("put", "delete", "delete_same", "append", "create"):
+        if name not in ("put", "replace", "delete", "delete_same", "append", "append_planned", "create"):
             return call
 
         def write(*arguments: Any, **rest: Any) -> Any:

@@ -17,13 +17,14 @@ from leanops.domain.tables import STANDARDIZED as STANDARDIZED_TABLE
 from leanops.ports.state import ATTEMPTS, CHECKPOINTS, DRIFT_STATE
 from leanops.usecases.batches import begin, open_batch
 from leanops.usecases.drift import note_kinds
-from leanops.usecases.leases import Lease
+from leanops.usecases.leases import Lease, acquire
 from leanops.usecases.platform import Platform
 from leanops.usecases.record_runs import LayerResult, complete_begun, record
 from tests.builders import NOW, batch, platform_in, schema, watermark
 
 STANDARD = "iceberg_standardized_db.orders"
-LEASE = Lease("topic/orders", "one", 1)
+LEASES = {topic: Lease(f"topic/{topic}", "one", 1) for topic in ("orders", "users")}
+LEASE = LEASES["orders"]
 COUNTS = asdict(StandardizedCounts(3, 1, 1, 1, 0, 0, 4, 5))
 STEPS = ["before drift", "after drift", "before run record", "after run record", "before close", "after close"]
 
@@ -35,6 +36,8 @@ class Killed(BaseException):
 @pytest.fixture
 def platform(tmp_path: Path) -> Iterator[Platform]:
     with platform_in(tmp_path) as platform:
+        for lease in LEASES.values():
+            assert acquire(platform, lease.resource).generation == lease.generation
         yield platform
 
 
@@ -70,7 +73,7 @@ def drift(platform: Platform) -> list[tuple[object, ...]]:
 
 def test_a_recorded_batch_has_its_run_its_drift_and_is_closed(platform: Platform) -> None:
     done = commit(platform, batch("b1", source_from=None, source_to=7))
-    record(platform, "cycle-1", {"orders": {STANDARDIZED: done}})
+    record(platform, "cycle-1", {"orders": {STANDARDIZED: done}}, LEASES)
     (row,) = platform.catalog.select("ops_db.job_run_history", list(STANDARD_RUN))
     assert row == {**STANDARD_RUN, "target_snapshot_id": done.snapshot.snapshot_id}
     assert drift(platform) == [("orders", "a", "ADDED")]
@@ -110,7 +113,7 @@ def test_many_topics_are_recorded_in_one_append(platform: Platform) -> None:
     for topic in ("orders", "users"):
         done = commit(platform, batch(f"b-{topic}", topic=topic), f"iceberg_standardized_db.{topic}")
         topics[topic] = {STANDARDIZED: done}
-    record(platform, "cycle-1", topics)
+    record(platform, "cycle-1", topics, LEASES)
     for name in ("job_run_history", "drift_log"):
         table = platform.catalog.load(f"ops_db.{name}")
         assert table is not None
@@ -118,12 +121,12 @@ def test_many_topics_are_recorded_in_one_append(platform: Platform) -> None:
 
 
 def test_nothing_done_is_nothing_recorded(platform: Platform) -> None:
-    record(platform, "cycle-1", {"orders": {}})
+    record(platform, "cycle-1", {"orders": {}}, LEASES)
     assert platform.catalog.load("ops_db.job_run_history") is None
 
 
 def test_a_gap_is_recorded_as_one(platform: Platform) -> None:
-    record(platform, "cycle-1", {"orders": {STANDARDIZED: commit(platform, batch("b1", is_gap=True))}})
+    record(platform, "cycle-1", {"orders": {STANDARDIZED: commit(platform, batch("b1", is_gap=True))}}, LEASES)
     assert history(platform, "outcome") == [("b1", "gap")]
 
 
@@ -178,10 +181,11 @@ def test_a_kill_at_any_step_leaves_nothing_lost_and_nothing_doubled(platform: Pl
 
     done = commit(platform, batch("b1"))
     with pytest.raises(Killed):
-        record(replace(platform, step=kill), "cycle-1", {"orders": {STANDARDIZED: done}})
+        record(replace(platform, step=kill), "cycle-1", {"orders": {STANDARDIZED: done}}, LEASES)
     later = replace(platform, clock=lambda: NOW + timedelta(hours=1))
+    taken_over = acquire(later, LEASE.resource)
     for _ in range(2):
-        complete_begun(later, "cycle-2", "orders", schema(), LEASE)
+        complete_begun(later, "cycle-2", "orders", schema(), taken_over)
     assert history(platform) == [("b1",)]
     assert drift(platform) == [("orders", "a", "ADDED")]
     assert open_batch(platform, "orders", STANDARDIZED) is None
@@ -193,7 +197,7 @@ def test_columns_older_than_the_memory_are_logged_once(platform: Platform) -> No
     platform.catalog.alter(STANDARD, {"old": ("string", "$.old"), "older": ("string", "$.older")})
     for number in (1, 2):
         done = commit(platform, batch(f"b{number}", source_to=number, batch_seq=number))
-        record(platform, "cycle-1", {"orders": {STANDARDIZED: done}})
+        record(platform, "cycle-1", {"orders": {STANDARDIZED: done}}, LEASES)
     assert drift(platform) == [
         ("orders", "a", "ADDED"),
         ("orders", "old", "ADDED"),
@@ -202,14 +206,14 @@ def test_columns_older_than_the_memory_are_logged_once(platform: Platform) -> No
 
 
 def test_a_memory_that_was_lost_doubles_nothing_in_drift_log(platform: Platform) -> None:
-    record(platform, "cycle-1", {"orders": {STANDARDIZED: commit(platform, batch("b1"))}})
+    record(platform, "cycle-1", {"orders": {STANDARDIZED: commit(platform, batch("b1"))}}, LEASES)
     stored = platform.state.get(DRIFT_STATE, ("orders",))
     assert stored is not None
     platform.state.delete(DRIFT_STATE, ("orders",), expected=stored.revision)
     platform.catalog.alter(STANDARD, {"new": ("string", "$.new")})
     for number in (2, 3):
         done = commit(platform, batch(f"b{number}", source_to=number, batch_seq=number))
-        record(platform, "cycle-1", {"orders": {STANDARDIZED: done}})
+        record(platform, "cycle-1", {"orders": {STANDARDIZED: done}}, LEASES)
     assert drift(platform) == [("orders", "a", "ADDED"), ("orders", "new", "ADDED")]
 
 
@@ -217,5 +221,19 @@ def test_a_column_of_curated_is_not_taken_for_one_of_standardized(platform: Plat
     platform.catalog.create("ops_db.drift_log", OPS["drift_log"])
     row = {"detected_ts": NOW, "topic_name": "orders", "column_name": "a", "action": "ADDED"}
     platform.catalog.append("ops_db.drift_log", [{**row, "source_layer": "curated", "details": "{}"}])
-    record(platform, "cycle-1", {"orders": {STANDARDIZED: commit(platform, batch("b1"))}})
+    record(platform, "cycle-1", {"orders": {STANDARDIZED: commit(platform, batch("b1"))}}, LEASES)
     assert drift(platform) == [("orders", "a", "ADDED")] * 2
+
+
+def test_who_lost_the_lease_records_nothing_and_who_took_over_records_it_once(platform: Platform) -> None:
+    done = commit(platform, batch("b1"))
+    later = replace(platform, clock=lambda: NOW + timedelta(hours=1))
+
+    def stall(step: str) -> None:
+        """Another worker takes the topic over and records the batch just before this one does."""
+        if step == "before run record":
+            complete_begun(later, "cycle-2", "orders", schema(), acquire(later, LEASE.resource))
+
+    record(replace(platform, step=stall), "cycle-1", {"orders": {STANDARDIZED: done}}, LEASES)
+    assert history(platform, "cycle_id") == [("b1", "cycle-2")]
+    assert drift(platform) == [("orders", "a", "ADDED")]

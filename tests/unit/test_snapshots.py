@@ -11,8 +11,11 @@ from leanops.domain.errors import SourceRewrittenError
 from leanops.domain.snapshots import (
     Snapshot,
     SourceRange,
+    TableView,
+    Timeline,
     Watermark,
     has_batch,
+    has_moved,
     is_ancestor,
     new_range,
     valid_watermark,
@@ -203,3 +206,45 @@ def test_ancestors_go_back_as_far_as_they_are_kept() -> None:
     assert [found.snapshot_id for found in view.ancestors()] == [3, 2]
     assert [found.snapshot_id for found in view.ancestors(2)] == [2]
     assert [is_ancestor(view, number) for number in (1, 2, 3, 4)] == [False, True, True, False]
+
+
+@given(st.lists(st.one_of(st.none(), st.integers(0, 5)), max_size=18))
+def test_a_timeline_holds_exactly_the_batches_that_were_not_undone(story: list[int | None]) -> None:
+    """Batches (None), and rollbacks by so many of them; sequence numbers never go back."""
+    history, ever, is_forked = [(1, Timeline("t1"))], {("t1", 1)}, False
+    for number, undone in enumerate(story, 2):
+        if undone is not None:
+            history = history[: max(1, len(history) - undone)]
+            is_forked = is_forked or undone > 0
+            continue
+        last, timeline = history[-1]
+        now = timeline.fork(f"t{number}", last) if is_forked else timeline
+        history, ever, is_forked = [*history, (number, now)], ever | {(now.name, number)}, False
+        assert Timeline.parse(now.text()) == now
+    kept = {(timeline.name, seq) for seq, timeline in history}
+    newest = history[-1][1]
+    for name, seq in ever:
+        if seq <= history[-1][0]:
+            assert newest.holds(name, seq) == ((name, seq) in kept)
+
+
+def test_expired_snapshots_are_no_move_and_a_rollback_is_one() -> None:
+    read = watermark(source_to=3, batch_seq=1, source_timeline="t1")
+    for source, moved in (
+        (standardized(Timeline("t1"), 3), False),
+        (standardized(Timeline("t1"), 9), False),
+        # Rolled back, before and after the next batch.
+        (standardized(Timeline("t1"), 2), True),
+        (standardized(Timeline("t1").fork("t2", 2), 9), True),
+        (standardized(Timeline("t1").fork("t2", 3), 9), False),
+        (standardized(Timeline("t2"), 9), True),
+    ):
+        assert has_moved(source, replace(read, source_uuid=source.uuid)) is moved, source
+    assert has_moved(standardized(Timeline("t1"), 3), replace(read, source_uuid="another table"))
+
+
+def standardized(timeline: Timeline, batch_seq: int) -> TableView:
+    """A table of which a single snapshot is left, which carries a watermark."""
+    mark = watermark(source_to=1, batch_seq=batch_seq, timeline=timeline)
+    only = Snapshot(7, 6, batch_seq, "overwrite", mark.summary())
+    return TableView("standardized", "uuid", 7, batch_seq, {7: only}, {}, {})

@@ -13,6 +13,7 @@ from leanops.ports.state import ATTEMPTS
 from leanops.usecases.batches import begin, open_batch, record_failure
 from leanops.usecases.leases import acquire, release
 from leanops.usecases.platform import Platform
+from leanops.usecases.retry_topic import retry_topic
 from leanops.usecases.topics import (
     Topic,
     add_topic,
@@ -21,7 +22,6 @@ from leanops.usecases.topics import (
     list_topics,
     pause_topic,
     resume_topic,
-    retry_topic,
 )
 from tests.builders import NOW, batch, platform_in
 

@@ -36,6 +36,12 @@ class Batch(msgspec.Struct, frozen=True):
     column_limits: ColumnLimits = ColumnLimits()
     starts_base: bool = False
     is_gap: bool = False
+    timeline: str = ""
+    """Standardized: the history of its table that the batch belongs to, as its watermark says it."""
+    source_timeline: str = ""
+    """Curated: the history of Standardized that is read."""
+    key_check: str = ""
+    """The check value of the key that seals something in this batch; nothing where none does."""
 
 
 def pipeline_id(topic: str, layer: str) -> str:

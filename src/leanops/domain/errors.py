@@ -177,6 +177,25 @@ class OperationBlockedError(PermanentError):
         self.topic, self.reason = topic, reason
 
 
+class StaleOperationError(UsageError):
+    """An operation that was written down and never begun, on tables that have changed since; it is dropped."""
+
+    def __init__(self, topic: str, work: str) -> None:
+        super().__init__(f"{topic}: its tables changed before its {work} began, so it was dropped; ask for it again")
+        self.topic = topic
+
+
+class WrongKeyError(UsageError):
+    """HMACs of two keys must not meet in one table: the same value would be sealed in two ways."""
+
+    def __init__(self, topic: str, there: str, ours: str) -> None:
+        super().__init__(
+            f"{topic}: its tables are sealed with another HMAC key (check value {there}, and the key of this process "
+            f"gives {ours}); set LEANOPS_PII_KEY to that key, or seal all rows again: leanops rebuild {topic} --new-key"
+        )
+        self.topic = topic
+
+
 class SpikeError(PermanentError):
     """More bad rows than the schema's policy lets pass; nothing was committed."""
 

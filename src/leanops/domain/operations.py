@@ -38,6 +38,8 @@ class Accept(StrEnum):
     NONE = "none"
     FAILING = "failing"
     """Those whose newest version fails the schema: each has an error row."""
+    GONE = "gone"
+    """Those that Standardized does not have any more."""
     ALL = "all"
 
 
@@ -46,6 +48,8 @@ class Stage(StrEnum):
 
     BUILDING = "building"
     GOING = "going"
+    CLOSED = "closed"
+    """Finished or undone; its row stays, and refuses whoever held the lease before and wakes up late."""
 
 
 class Place(msgspec.Struct, frozen=True):
@@ -96,6 +100,15 @@ class Operation(msgspec.Struct, frozen=True):
     columns: dict[str, str] = {}
     """Rollback: the columns of Standardized as they were, by path."""
 
+    attempts: tuple[int, ...] = ()
+    """Generations of the lease under which tables were built, oldest first; each attempt has tables of its own."""
+    built: dict[str, int | None] = {}
+    """What was compared and goes live: the snapshot of each table that was built."""
+    key_check: str = ""
+    """The check value of the key it seals with; whoever resumes it must have the same key."""
+    new_key: bool = False
+    """Whether that may be another key than the one the tables are sealed with now."""
+
     @property
     def standardized_batch(self) -> str:
         """The batch id of the new Standardized rows."""
@@ -139,7 +152,9 @@ class Standing:
         return f"{self.begun} is not finished; the next cycle goes on with it, or now: {again} --resume{undo}"
 
 
-def standing_from(row: Mapping[str, object]) -> Standing:
-    """The operation a row of the state store holds."""
+def standing_from(row: Mapping[str, object]) -> Standing | None:
+    """The unfinished operation a row of the state store holds, if it does."""
     blocked = row["blocked"]
+    if row["stage"] == Stage.CLOSED:
+        return None
     return Standing(from_text(str(row["intent"])), Stage(str(row["stage"])), str(blocked) if blocked else None)

@@ -150,6 +150,11 @@ class Schema(_Model):
         in_columns = [column.path for column in self.payload_columns if column.path]
         return tuple(dict.fromkeys([*self.keys.named_paths, *in_columns]))
 
+    @property
+    def seals(self) -> bool:
+        """Whether Curated holds HMACs."""
+        return bool(self.keys.pii) or any(column.pii == "hmac" for column in self.payload_columns)
+
 
 def schema_from_json(text: str, source: str) -> Schema:
     """The schema in a file's text; raises InvalidSchemaError with every problem and its place."""

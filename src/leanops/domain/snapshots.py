@@ -8,6 +8,7 @@ from leanops.domain.batches import Batch
 from leanops.domain.errors import SourceRewrittenError
 
 _COUNT, _TOTAL = "leanops.count.", "leanops.total."
+_KEPT_FORKS = 20
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,36 @@ class TableView:
 
 
 @dataclass(frozen=True)
+class Timeline:
+    """One history of a table. A rollback ends it: the batch after it begins another, which knows where it forked.
+
+    So whoever read the table up to some batch can tell whether that batch is still part of it, even after all its
+    snapshots have expired.
+    """
+
+    name: str = ""
+    forks: tuple[tuple[str, int], ...] = ()
+    """Timelines before this one, newest first, and the last batch number of each that is still part of the table."""
+
+    def fork(self, name: str, batch_seq: int) -> "Timeline":
+        """The timeline that goes on from a batch of this one."""
+        return Timeline(name, ((self.name, batch_seq), *self.forks)[:_KEPT_FORKS])
+
+    def holds(self, name: str, batch_seq: int) -> bool:
+        """Whether a batch of a timeline is part of this history."""
+        return name == self.name or any(name == fork and batch_seq <= last for fork, last in self.forks)
+
+    def text(self) -> str:
+        return ",".join([self.name, *(f"{name}@{last}" for name, last in self.forks)])
+
+    @classmethod
+    def parse(cls, text: str) -> "Timeline":
+        name, *forks = text.split(",")
+        pairs = (fork.rsplit("@", 1) for fork in forks)
+        return cls(name, tuple((fork, int(last)) for fork, last in pairs))
+
+
+@dataclass(frozen=True)
 class Watermark:
     """How far a table has come, written in the same commit as its data."""
 
@@ -64,6 +95,12 @@ class Watermark:
     totals: Totals = field(default_factory=Totals)
     snapshot_id: int | None = None
     schema_version: int = 0
+    timeline: Timeline = field(default_factory=Timeline)
+    """Which history of its own table the batch belongs to."""
+    source_timeline: str = ""
+    """Curated: the timeline of the Standardized it read."""
+    key_check: str = ""
+    """The check value of the key that sealed something in this table; nothing where none did."""
 
     def summary(self) -> dict[str, str]:
         """The keys of the snapshot summary."""
@@ -75,6 +112,9 @@ class Watermark:
             "leanops.source-to": str(self.source_to),
             "leanops.source-snapshot": str(self.source_snapshot),
             "leanops.schema-version": str(self.schema_version),
+            "leanops.timeline": self.timeline.text(),
+            "leanops.source-timeline": self.source_timeline,
+            "leanops.key-check": self.key_check,
             **{f"{_COUNT}{name}": str(value) for name, value in self.counts.items()},
             **{f"{_TOTAL}{name}": str(value) for name, value in asdict(self.totals).items()},
         }
@@ -92,6 +132,9 @@ def watermark_of(batch: Batch, counts: Counts, totals: Totals | None = None) -> 
         counts=asdict(counts),
         totals=totals or Totals(),
         schema_version=batch.schema_version,
+        timeline=Timeline.parse(batch.timeline),
+        source_timeline=batch.source_timeline,
+        key_check=batch.key_check,
     )
 
 
@@ -112,6 +155,9 @@ def watermark_from(snapshot: Snapshot) -> Watermark | None:
         totals=Totals(**_numbers(said, _TOTAL)),
         snapshot_id=snapshot.snapshot_id,
         schema_version=int(said.get("leanops.schema-version", 0)),
+        timeline=Timeline.parse(said.get("leanops.timeline", "")),
+        source_timeline=said.get("leanops.source-timeline", ""),
+        key_check=said.get("leanops.key-check", ""),
     )
 
 
@@ -214,8 +260,14 @@ def is_ancestor(table: TableView, snapshot_id: int) -> bool:
 
 
 def has_moved(source: TableView, mark: Watermark) -> bool:
-    """Whether a table is no longer the one a watermark was read from: it was rolled back, replaced or made anew."""
-    return mark.source_uuid != source.uuid or not is_ancestor(source, mark.source_snapshot)
+    """Whether what a watermark has read is no longer part of its source: it was rolled back, replaced or re-created.
+
+    Snapshots that expired are no move.
+    """
+    newest = valid_watermark(source)
+    if mark.source_uuid != source.uuid or newest is None:
+        return mark.source_uuid != source.uuid
+    return mark.source_to > newest.batch_seq or not newest.timeline.holds(mark.source_timeline, mark.source_to)
 
 
 def expirable(table: TableView, needed: Collection[int | None], keep: int) -> list[int]:

@@ -71,8 +71,9 @@ class Databases:
     def curated_table(self, table_name: str) -> str:
         return f"{self.curated}.{table_name}"
 
-    def shadow_table(self, operation_id: str, what: str) -> str:
-        return f"{self.shadow}.{_ODD.sub('_', f'op{operation_id}_{what}')}"
+    def shadow_table(self, operation_id: str, attempt: int | None, what: str) -> str:
+        which = operation_id if attempt is None else f"{operation_id}_{attempt}"
+        return f"{self.shadow}.{_ODD.sub('_', f'op{which}_{what}')}"
 
     @property
     def dlq_errors(self) -> str:

@@ -29,6 +29,9 @@ class Files(Protocol):
     def put(self, name: str, data: bytes) -> None:
         """Write a file whole, or not at all; one of that name is replaced."""
 
+    def replace(self, name: str, before: bytes | None, data: bytes) -> bool:
+        """Write a file whole where it still holds what it did (None: where there is none); whether it was written."""
+
     def get(self, name: str) -> bytes | None:
         """The file's bytes, or None."""
 

@@ -33,7 +33,10 @@ class Schemas(Protocol):
         """Put a version into the archive, where a batch that was begun under it can always find it."""
 
     def activate(self, topic: str, version: int) -> None:
-        """Make a version of the archive the active one, in one write; twice is once. The archive keeps the other."""
+        """Make a version of the archive the active one, in one write; twice is once. The archive keeps the other.
+
+        Raises CommitRefusedError where a newer one is active, or becomes so meanwhile.
+        """
 
     def topics(self) -> dict[str, str]:
         """Topic → table_name of every active schema."""

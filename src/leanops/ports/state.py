@@ -101,7 +101,15 @@ class StateStore(Protocol):
 CHECKPOINTS = StateTable(
     "checkpoints",
     ("pipeline_id", "checkpoint_type"),
-    {"snapshot_id": int, "batch_seq": int, "records_processed": int, "generation": int, "updated_at": int},
+    {
+        "snapshot_id": int,
+        "batch_seq": int,
+        "records_processed": int,
+        "timeline": str,
+        "key_check": str,
+        "generation": int,
+        "updated_at": int,
+    },
 )
 LOCKS = StateTable("locks", ("resource",), {"owner": str, "generation": int, "lease_until": int})
 SCHEMA_REGISTRY = StateTable(

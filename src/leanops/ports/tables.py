@@ -48,8 +48,17 @@ class Catalog(Protocol):
     def select(self, name: str, columns: Sequence[str], where: str = "true") -> list[dict[str, Any]]:
         """Small reads: the rows that match, only these columns; nothing where the table does not exist."""
 
-    def delete(self, name: str, where: str) -> None:
-        """Remove the rows that match, in one commit; nothing where the table does not exist."""
+    def append_planned(self, name: str, plan: Callable[[], Sequence[Mapping[str, Any]]]) -> None:
+        """Append what the plan gives, in one commit based on the table as it was when the plan was asked.
+
+        Where another writer was first, the plan is asked again: so it may look into the table, or raise.
+        """
+
+    def delete(self, name: str, where: str, guard: Callable[[], None] = lambda: None) -> None:
+        """Remove the rows that match, in one commit; nothing where the table does not exist.
+
+        The guard may refuse by raising: it is asked after the table was read, before each try to commit.
+        """
 
     def replace(self, name: str, where: str, rows: Sequence[Mapping[str, Any]], *, only_at: int | None = None) -> bool:
         """Remove the rows that match and append these, in one commit; False where the head is not the one named."""
@@ -73,11 +82,20 @@ class Catalog(Protocol):
     def forget(self, name: str) -> None:
         """Take a table out of the catalog and leave its files; nothing where it does not exist."""
 
-    def roll_back(self, name: str, snapshot_id: int) -> None:
-        """Make an ancestor of the head the head; nothing where it is that already."""
+    def fork(self, name: str, source: str) -> None:
+        """A second table that begins as another one is now, history and all; nothing where it is there already.
 
-    def drop(self, name: str) -> None:
-        """Remove a table and its files; nothing where it does not exist."""
+        From here each goes its own way. They share files, so neither may ever be purged.
+        """
+
+    def mark(self, name: str, properties: Mapping[str, str]) -> None:
+        """A commit without rows: whatever was planned on the head before it is refused from now on."""
+
+    def roll_back(self, name: str, snapshot_id: int, *, only_at: int | None) -> None:
+        """Make an ancestor of the head the head; nothing where it is that already.
+
+        Raises CommitRefusedError where the head is not the one named.
+        """
 
 
 @dataclass(frozen=True)
@@ -117,5 +135,5 @@ class Lake(Protocol):
         Twice is the same as once: a row of the same batch stays as it is.
         """
 
-    def append_new(self, rows: "DataFrame", name: str, key: str, where: Mapping[str, Sequence[str]]) -> None:
-        """Append the rows whose key is not there yet; `where` names the partitions it can be in."""
+    def add_errors(self, rows: "DataFrame", name: str, topics: Sequence[str]) -> None:
+        """Add error rows of these topics whose error_id is not there yet; refused where others add some meanwhile."""

@@ -5,7 +5,6 @@ from hashlib import sha256
 from typing import Any
 
 from leanops.domain.compatibility import Kind
-from leanops.domain.errors import CommitRefusedError
 from leanops.domain.evolution import ADDED, REMOVED, TYPE_CHANGED
 from leanops.domain.operations import Operation
 from leanops.domain.schema import Schema
@@ -19,9 +18,6 @@ def activate(platform: Platform, operation: Operation, lease: Lease) -> Schema:
     """Make the operation's version the active one; what an earlier try did stays."""
     topic, version = operation.topic, operation.version
     check(platform, lease)
-    there = platform.schemas.active(topic)
-    if there and there.version > version:
-        raise CommitRefusedError(f"{topic}: schema version {there.version} is active already, after {version}")
     platform.step("before activate")
     platform.schemas.activate(topic, version)
     platform.step("after activate")
@@ -45,9 +41,6 @@ def record_version(platform: Platform, topic: str, schema: Schema, classificatio
     """Write the version to schema_versions, once."""
     versions = platform.rules.databases.ops_table("schema_versions")
     platform.catalog.create(versions, OPS["schema_versions"])
-    known = platform.catalog.select(versions, ["topic_name", "version"], f"version = {schema.version}")
-    if any(row["topic_name"] == topic for row in known):
-        return
     row = {
         "topic_name": topic,
         "version": schema.version,
@@ -57,8 +50,13 @@ def record_version(platform: Platform, topic: str, schema: Schema, classificatio
         "activated_ts": platform.clock(),
         "schema": platform.schemas.text(topic, schema.version),
     }
+
+    def missing() -> list[dict[str, Any]]:
+        known = platform.catalog.select(versions, ["topic_name", "version"], f"version = {schema.version}")
+        return [] if any(found["topic_name"] == topic for found in known) else [row]
+
     platform.step("before version")
-    platform.catalog.append(versions, [row])
+    platform.catalog.append_planned(versions, missing)
     platform.step("after version")
 
 
@@ -71,13 +69,16 @@ def _log_columns(platform: Platform, operation: Operation, schema: Schema) -> No
     log = platform.rules.databases.ops_table("drift_log")
     platform.catalog.create(log, OPS["drift_log"])
     details = json.dumps({"schema_version": schema.version})
-    where = f"topic_name = '{operation.topic}' and source_layer = 'curated'"
-    if any(row["details"] == details for row in platform.catalog.select(log, ["details"], where)):
-        return
     now = platform.clock()
     said = {"detected_ts": now, "topic_name": operation.topic, "source_layer": "curated", "details": details}
+
+    def missing() -> list[dict[str, Any]]:
+        where = f"topic_name = '{operation.topic}' and source_layer = 'curated'"
+        logged = platform.catalog.select(log, ["details"], where)
+        return [] if any(row["details"] == details for row in logged) else [{**said, **row} for row in found]
+
     platform.step("before drift")
-    platform.catalog.append(log, [{**said, **row} for row in found])
+    platform.catalog.append_planned(log, missing)
     platform.step("after drift")
 
 

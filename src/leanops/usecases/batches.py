@@ -5,7 +5,7 @@ from leanops.domain.errors import PermanentError, StateConflictError
 from leanops.domain.schema import Schema
 from leanops.domain.snapshots import Watermark, has_batch
 from leanops.ports.state import ATTEMPTS, BATCHES, CHECKPOINTS, Row, StateTable
-from leanops.usecases.leases import Lease
+from leanops.usecases.leases import Lease, check
 from leanops.usecases.platform import Platform
 
 LONGEST_WAIT_MS = 86_400_000
@@ -50,6 +50,8 @@ def set_checkpoint(platform: Platform, topic: str, layer: str, mark: Watermark, 
         "snapshot_id": mark.snapshot_id,
         "batch_seq": mark.batch_seq,
         "records_processed": mark.totals.read,
+        "timeline": mark.timeline.text(),
+        "key_check": mark.key_check,
         "generation": lease.generation,
         "updated_at": platform.now_ms(),
     }
@@ -61,6 +63,19 @@ def set_checkpoint(platform: Platform, topic: str, layer: str, mark: Watermark, 
     platform.step("after checkpoint")
 
 
+def checkpoint(platform: Platform, topic: str, layer: str) -> Row | None:
+    """The copy of the newest watermark a layer ever had, as far as the state store knows."""
+    stored = platform.state.get(CHECKPOINTS, (pipeline_id(topic, layer), "watermark"))
+    return stored.row if stored else None
+
+
+def repair_checkpoint(platform: Platform, topic: str, layer: str, mark: Watermark, lease: Lease) -> None:
+    """Bring the copy up to a table that is ahead of it; one that is behind was rolled back, and that must be seen."""
+    before = checkpoint(platform, topic, layer)
+    if before is None or int(before["batch_seq"] or 0) < mark.batch_seq:
+        set_checkpoint(platform, topic, layer, mark, lease)
+
+
 def _write(platform: Platform, table: StateTable, row: Row, generation: int) -> None:
     """Put a row unless a later generation of the lease wrote it."""
     key = table.key_of(row)
@@ -70,7 +85,7 @@ def _write(platform: Platform, table: StateTable, row: Row, generation: int) -> 
     platform.state.put(table, row, expected=stored.revision if stored else None)
 
 
-def abandon(platform: Platform, topic: str, layer: str, table: str | None) -> None:
+def abandon(platform: Platform, topic: str, layer: str, table: str | None, lease: Lease) -> None:
     """Give up a batch that was begun and is not in its table: its error rows go, and the next cycle begins another."""
     batch = open_batch(platform, topic, layer)
     target = platform.catalog.load(table) if table else None
@@ -78,15 +93,8 @@ def abandon(platform: Platform, topic: str, layer: str, table: str | None) -> No
         return
     databases = platform.rules.databases
     errors = databases.parse_errors if layer == STANDARDIZED else databases.errors
-    platform.catalog.delete(errors, f"batch_id = '{batch.batch_id}'")
+    platform.catalog.delete(errors, f"batch_id = '{batch.batch_id}'", guard=lambda: check(platform, lease))
     close(platform, batch)
-
-
-def schema_of(platform: Platform, batch: Batch, active: Schema | None) -> Schema:
-    """The schema a batch was begun with; a repeated batch must not change its meaning."""
-    if active and active.version == batch.schema_version:
-        return active
-    return schema_of_version(platform, batch.topic, batch.schema_version)
 
 
 def schema_of_version(platform: Platform, topic: str, version: int) -> Schema:

@@ -2,18 +2,25 @@
 
 import msgspec
 
-from leanops.domain.errors import OperationBlockedError, UnbalancedBatchError, UsageError
+from leanops.domain.errors import (
+    LeaseLostError,
+    OperationBlockedError,
+    StaleOperationError,
+    UnbalancedBatchError,
+    UsageError,
+)
 from leanops.domain.operations import Accept, Operation, Scope, Stage, Standing, Work
 from leanops.domain.snapshots import has_batch
 from leanops.usecases.activate import activate
 from leanops.usecases.batches import forget_failures, schema_of_version
 from leanops.usecases.carry_over import carry_over
 from leanops.usecases.comparison import Comparison, compare
-from leanops.usecases.leases import Lease, check, held
-from leanops.usecases.operations import advance, begin, block, close, standing
-from leanops.usecases.platform import Platform
+from leanops.usecases.leases import Lease, check, held, is_held
+from leanops.usecases.operations import advance, agree, begin_attempt, block, close, standing
+from leanops.usecases.places import is_stale
+from leanops.usecases.platform import Platform, key_check
 from leanops.usecases.roll_back import roll_back
-from leanops.usecases.shadow import Progress, Shadow, drop_shadow, forget_shadow, quiet
+from leanops.usecases.shadow import Progress, Shadow, continue_attempts, forget_shadow, forget_shadows, quiet
 from leanops.usecases.shadow_curated import build_curated
 from leanops.usecases.shadow_standardized import build_standardized
 from leanops.usecases.swap import swap
@@ -24,12 +31,11 @@ OPERATION = "operation"
 
 def carry_out(platform: Platform, found: Standing, lease: Lease, progress: Progress = quiet) -> Comparison | None:
     """Finish an operation; raises OperationBlockedError where a person has to agree first."""
-    operation = found.operation
-    shadow = _shadow(platform, operation, lease, progress) if operation.scope != Scope.NONE else None
-    comparison = None
+    operation, comparison = found.operation, None
+    key_check(platform, operation.topic, seals=bool(operation.key_check), before=operation.key_check)
     if found.stage == Stage.BUILDING:
-        comparison = _build(platform, operation, shadow, lease) if shadow else None
-        advance(platform, operation, lease)
+        operation, comparison = _attempt(platform, begin_attempt(platform, operation, lease), lease, progress)
+    shadow = _shadow(platform, operation, lease, progress) if operation.scope != Scope.NONE else None
     if operation.work == Work.ROLLBACK:
         roll_back(platform, operation, lease)
     if shadow:
@@ -38,32 +44,53 @@ def carry_out(platform: Platform, found: Standing, lease: Lease, progress: Progr
         activate(platform, operation, lease)
     check(platform, lease)
     if shadow:
-        forget_shadow(platform, operation)
+        forget_shadows(platform, operation)
         platform.step("after forget")
-    close(platform, operation)
+    close(platform, operation, lease)
     return comparison
 
 
-def _build(platform: Platform, operation: Operation, shadow: Shadow, lease: Lease) -> Comparison:
+def _attempt(
+    platform: Platform, operation: Operation, lease: Lease, progress: Progress
+) -> tuple[Operation, Comparison]:
+    """Build the new tables and go forward with them; who has lost the lease leaves nothing behind."""
+    try:
+        operation, comparison = _build(platform, operation, lease, progress)
+        advance(platform, operation, lease)
+    except Exception as failure:
+        if is_held(platform, lease):
+            raise
+        # Whatever it was, others have the topic now, and may have cleared these tables away.
+        forget_shadow(platform, operation, lease.generation)
+        raise LeaseLostError(lease.resource, lease.generation) from failure
+    return operation, comparison
+
+
+def _build(platform: Platform, operation: Operation, lease: Lease, progress: Progress) -> tuple[Operation, Comparison]:
     """The new tables, and what they change; a key that would go missing without anybody's consent stops it here."""
+    continue_attempts(platform, operation)
+    shadow = _shadow(platform, operation, lease, progress)
     try:
         if operation.scope == Scope.BOTH:
             build_standardized(shadow)
         build_curated(shadow)
         carry_over(shadow)
-        found = compare(shadow)
+        # What is compared is what goes live, whatever is written to these tables after it.
+        built = shadow.as_built()
+        found = compare(_shadow(platform, built, lease, progress))
     except OperationBlockedError as blocked:
         raise _blocked(platform, operation, blocked.reason, lease) from None
     except UnbalancedBatchError:
-        # Two processes may have built at once. The next try starts anew.
-        drop_shadow(platform, operation)
+        # Whatever is wrong with them, the next try starts over.
+        check(platform, lease)
+        forget_shadows(platform, operation)
         raise
     refused = found.refused(operation.accept)
     if refused:
         like = f"like those of messages {', '.join(found.examples)}"
         missing = f"{refused} keys of {shadow.live_curated} would be missing, {like}"
         raise _blocked(platform, operation, missing, lease)
-    return found
+    return built, found
 
 
 def _blocked(platform: Platform, operation: Operation, why: str, lease: Lease) -> OperationBlockedError:
@@ -85,9 +112,12 @@ def resume(
     """Go on with what a crash or a question stopped."""
     with held(platform, f"topic/{topic}", wait_s=platform.rules.wait_s) as lease:
         found = _found(platform, topic)
+        if is_stale(platform, found.operation):
+            close(platform, found.operation, lease)
+            raise StaleOperationError(topic, found.operation.work.value)
         if accept_missing:
             agreed = msgspec.structs.replace(found.operation, accept=Accept.ALL)
-            found = begin(platform, agreed, found.stage, lease)
+            found = agree(platform, Standing(agreed, found.stage, None), lease)
         done = carry_out(platform, found, lease, progress)
         forget_failures(platform, topic, OPERATION)
         return done
@@ -95,7 +125,7 @@ def resume(
 
 def cancel(platform: Platform, topic: str) -> Operation:
     """Undo an operation, as long as nothing of it is live."""
-    with held(platform, f"topic/{topic}", wait_s=platform.rules.wait_s):
+    with held(platform, f"topic/{topic}", wait_s=platform.rules.wait_s) as lease:
         found = _found(platform, topic)
         operation = found.operation
         if found.stage == Stage.GOING and _is_live(platform, operation):
@@ -103,10 +133,24 @@ def cancel(platform: Platform, topic: str) -> Operation:
                 f"{topic}: its {operation.work.value} is past the point of undoing; finish it with: "
                 f"leanops rebuild {topic} --resume"
             )
-        drop_shadow(platform, operation)
-        close(platform, operation)
+        if found.stage == Stage.GOING:
+            _refuse_late(platform, operation)
+        check(platform, lease)
+        forget_shadows(platform, operation)
+        close(platform, operation, lease)
         forget_failures(platform, topic, OPERATION)
         return operation
+
+
+def _refuse_late(platform: Platform, operation: Operation) -> None:
+    """A worker may stand just before it puts its tables in place: on a table with a newer head it is refused."""
+    databases = platform.rules.databases
+    schema = platform.schemas.version(operation.topic, operation.version)
+    live = [databases.standardized_table(operation.topic)]
+    live += [databases.curated_table(schema.table_name)] if schema else []
+    for name in live:
+        if platform.catalog.load(name):
+            platform.catalog.mark(name, {"leanops.kind": "cancelled", "leanops.operation": operation.operation_id})
 
 
 def _is_live(platform: Platform, operation: Operation) -> bool:

@@ -18,7 +18,7 @@ from leanops.usecases.standardize import flatten_plan
 def carry_over(shadow: Shadow) -> None:
     """Put these versions, read again from RAW, into the shadow of Curated where they pass."""
     mark = f"{shadow.operation.operation_id}/carried"
-    target = shadow.platform.catalog.load(shadow.curated)
+    target = shadow.find(shadow.curated)
     live = shadow.operation.curated
     assert target is not None
     if has_batch(target, mark) or live is None or live.snapshot is None:

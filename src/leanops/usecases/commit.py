@@ -47,7 +47,8 @@ def check_added(platform: Platform, batch: Batch, table: str, snapshot: Snapshot
     if snapshot.added_records != expected:
         reason = (
             f"{table}: snapshot {snapshot.snapshot_id} added {snapshot.added_records} rows, not {expected}; "
-            f"look at batch {batch.batch_id}, then run: leanops topics retry {batch.topic}"
+            f"look at batch {batch.batch_id}, then rebuild from RAW with: leanops rebuild {batch.topic}, or take it as "
+            f"it is with: leanops topics retry {batch.topic} --accept-counts"
         )
         record_failure(platform, batch.topic, batch.layer, reason, park=True)
         raise UnbalancedBatchError(reason)

@@ -26,12 +26,20 @@ class Comparison:
     """Live keys that leave because their newest version fails the schema; each has an error row."""
     lost: int
     """Live keys that leave, and nothing says why."""
+    gone: int = 0
+    """Live keys that leave because Standardized does not have them any more."""
     examples: tuple[str, ...] = ()
     """Message ids of keys that leave."""
 
     def refused(self, accept: Accept) -> int:
         """How many keys would go missing that nobody agreed to."""
-        return {Accept.NONE: self.failing + self.lost, Accept.FAILING: self.lost, Accept.ALL: 0}[accept]
+        refused = {
+            Accept.NONE: self.failing + self.lost + self.gone,
+            Accept.FAILING: self.lost + self.gone,
+            Accept.GONE: self.failing + self.lost,
+            Accept.ALL: 0,
+        }
+        return refused[accept]
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -54,10 +62,10 @@ def compare(shadow: Shadow) -> Comparison:
     before, checksum_before, _ = _measured(live)
     leaving = _leaving(shadow, live, new).persist()
     try:
-        failing, lost, examples = _explained(shadow, leaving)
+        failing, lost, gone, examples = _explained(shadow, leaving)
     finally:
         leaving.unpersist()
-    return Comparison(before, after, checksum_before, checksum_after, failing, lost, examples)
+    return Comparison(before, after, checksum_before, checksum_after, failing, lost, gone, examples)
 
 
 def _leaving(shadow: Shadow, live: DataFrame, new: DataFrame) -> DataFrame:
@@ -69,8 +77,8 @@ def _leaving(shadow: Shadow, live: DataFrame, new: DataFrame) -> DataFrame:
     return live.select("idempotency_key", "message_id").join(refused, "message_id", "left_semi")
 
 
-def _explained(shadow: Shadow, leaving: DataFrame) -> tuple[int, int, tuple[str, ...]]:
-    """Of the rows that leave: those with an error row, those without, and some of the latter, or else of the former."""
+def _explained(shadow: Shadow, leaving: DataFrame) -> tuple[int, int, int, tuple[str, ...]]:
+    """Of the rows that leave: those with an error row, those without, those that Standardized lacks; and examples."""
     key = F.expr("substring(record_key, 5)").alias("idempotency_key")
     failing = shadow.built(shadow.errors).select(key).distinct()
     unread = shadow.built(shadow.parse_errors).select("message_id") if shadow.operation.scope == Scope.BOTH else None
@@ -81,17 +89,18 @@ def _explained(shadow: Shadow, leaving: DataFrame) -> tuple[int, int, tuple[str,
         is_failing = is_failing.union(leaving.join(unread, "message_id", "left_semi")).distinct()
     # A key that was behind, and whose version RAW no longer has, could not be judged again.
     unknown = is_failing.join(shadow.raw_rows().select("message_id"), "message_id", "left_anti")
-    unknown = unknown.join(_current(shadow), "message_id", "left_anti")
+    unknown = unknown.join(_current(shadow).select("message_id"), "message_id", "left_anti")
     known = is_failing.join(unknown.select("message_id"), "message_id", "left_anti")
-    lost = leaving.join(known.select("message_id"), "message_id", "left_anti")
-    counts = known.count(), lost.count()
-    some = (lost if counts[1] else known).select("message_id").limit(EXAMPLES).collect()
-    return *counts, tuple(sorted(row.message_id for row in some))
+    unexplained = leaving.join(known.select("message_id"), "message_id", "left_anti")
+    gone = unexplained.join(_current(shadow), "idempotency_key", "left_anti")
+    explained, left, without = known.count(), unexplained.count(), gone.count()
+    some = (unexplained if left else known).select("message_id").limit(EXAMPLES).collect()
+    return explained, left - without, without, tuple(sorted(row.message_id for row in some))
 
 
 def _current(shadow: Shadow) -> DataFrame:
     view, snapshot = shadow.source()
-    return shadow.lake.at(view.name, snapshot).select("message_id")
+    return shadow.lake.at(view.name, snapshot).select("message_id", "idempotency_key")
 
 
 def _measured(table: DataFrame) -> tuple[int, str, int]:

@@ -26,10 +26,10 @@ from leanops.domain.tables import STANDARDIZED_SYSTEM_COLUMNS, TableDefinition
 from leanops.ports.tables import Lake, Merge
 from leanops.transforms import curate as rows
 from leanops.transforms import quarantine
-from leanops.usecases.batches import begin, open_batch, schema_of, set_checkpoint
+from leanops.usecases.batches import abandon, begin, checkpoint, open_batch, repair_checkpoint
 from leanops.usecases.leases import Lease
 from leanops.usecases.lookup import Bounds, stored_rows
-from leanops.usecases.platform import Platform, secret_key
+from leanops.usecases.platform import Platform, key_check, secret_key
 from leanops.usecases.prepared import Prepared
 
 
@@ -44,12 +44,11 @@ def prepare(
     target = curated_table(platform, schema)
     mark = valid_watermark(target)
     if mark:
-        set_checkpoint(platform, topic, CURATED, mark, lease)
+        repair_checkpoint(platform, topic, CURATED, mark, lease)
     batch = _next_batch(platform, topic, schema, source, newest, target, mark, lease)
     if batch is None:
         return None
-    used = schema_of(platform, batch, schema)
-    return _Work(platform, lake, batch, used, source, target).prepared(accept_errors=accept_errors)
+    return _Work(platform, lake, batch, schema, source, target).prepared(accept_errors=accept_errors)
 
 
 def source_moved(platform: Platform, topic: str, schema: Schema) -> bool:
@@ -99,8 +98,8 @@ def judged_rows(schema: Schema, source: TableView, changed: DataFrame) -> DataFr
 
 def sealing_key(platform: Platform, topic: str, schema: Schema) -> bytes | None:
     """The key of the columns a schema seals, where it seals any."""
-    seals = any(column.pii == "hmac" for column in schema.payload_columns)
-    return secret_key(platform, topic) if seals else None
+    has_sealed = any(column.pii == "hmac" for column in schema.payload_columns)
+    return secret_key(platform, topic) if has_sealed else None
 
 
 def sealed_with(platform: Platform) -> dict[str, str]:
@@ -119,16 +118,21 @@ def _next_batch(
     lease: Lease,
 ) -> Batch | None:
     """The batch that was begun and not committed, else a new one from what Standardized gained."""
-    is_continuous = mark is None or is_ancestor(source, mark.source_snapshot)
-    start = mark.source_to if mark and is_continuous and mark.source_uuid == source.uuid else 0
+    start = mark.source_to if mark and not has_moved(source, mark) else 0
+    last = checkpoint(platform, topic, CURATED)
+    before = mark.key_check if mark else str((last and last["key_check"]) or "")
+    sealed = key_check(platform, topic, seals=schema.seals, before=before)
     begun = open_batch(platform, topic, CURATED)
     if (
         begun
         and begun.source_uuid == source.uuid
         and begun.source_from == start
         and is_ancestor(source, begun.source_snapshot)
+        and begun.schema_version == schema.version
+        and begun.key_check == sealed
     ):
         return begun
+    abandon(platform, topic, CURATED, target.name, lease)
     if newest.batch_seq <= start or source.head is None:
         return None
     _check_columns(topic, schema, source)
@@ -145,6 +149,9 @@ def _next_batch(
         batch_time_ms=platform.now_ms(),
         schema_version=schema.version,
         starts_base=start == 0,
+        is_gap=mark is None and target.head is not None,
+        source_timeline=newest.timeline.name,
+        key_check=sealed,
     )
     begin(platform, batch, lease)
     return batch

@@ -93,8 +93,8 @@ def _deployed(
     lease: Lease,
     progress: Progress,
 ) -> Deployed:
-    if scope != Scope.NONE:
-        settle(platform, topic, active, lease)
+    # A batch that was begun under the old schema would be repeated with it, whatever keys the new one has.
+    settle(platform, topic, active, lease)
     operation = new_operation(
         platform,
         topic,
@@ -143,5 +143,5 @@ def _with_version(text: str, version: int) -> str:
 
 
 def _check_secret(platform: Platform, topic: str, schema: Schema) -> None:
-    if schema.keys.pii or any(column.pii == "hmac" for column in schema.payload_columns):
+    if schema.seals:
         secret_key(platform, topic)

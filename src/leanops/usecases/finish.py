@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from leanops.domain.errors import LeaseHeldError, OperationBlockedError, reason_of
+from leanops.domain.errors import LeaseHeldError, OperationBlockedError, StaleOperationError, reason_of
 from leanops.domain.operations import Standing
 from leanops.ports.state import ATTEMPTS
 from leanops.usecases.batches import record_failure
@@ -30,6 +30,9 @@ def finish(platform: Platform, found: Standing, tell: Callable[[str], None] = la
     try:
         resume(platform, topic)
     except LeaseHeldError:
+        return False
+    except StaleOperationError as dropped:
+        tell(str(dropped))
         return False
     except OperationBlockedError as blocked:
         tell(str(blocked))

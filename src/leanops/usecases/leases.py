@@ -39,10 +39,15 @@ def acquire(platform: Platform, resource: str) -> Lease:
 
 def check(platform: Platform, lease: Lease) -> None:
     """Raise LeaseLostError unless the lease is still ours and has not expired."""
+    if not is_held(platform, lease):
+        raise LeaseLostError(lease.resource, lease.generation)
+
+
+def is_held(platform: Platform, lease: Lease) -> bool:
+    """Whether the lease is still ours and has not expired."""
     stored = platform.state.get(LOCKS, (lease.resource,))
     is_ours = stored is not None and stored.row["generation"] == lease.generation
-    if not (stored and is_ours and int(stored.row["lease_until"] or 0) > platform.now_ms()):
-        raise LeaseLostError(lease.resource, lease.generation)
+    return stored is not None and is_ours and int(stored.row["lease_until"] or 0) > platform.now_ms()
 
 
 def renew(platform: Platform, lease: Lease) -> None:

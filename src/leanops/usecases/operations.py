@@ -1,9 +1,14 @@
-"""Operations in the state store: written down before they start, closed when nothing of them is left to do."""
+"""Operations in the state store: written down before they start, closed when nothing of them is left to do.
 
-from leanops.domain.errors import StateConflictError, UsageError
+A row is never deleted: its generation refuses a worker that lost the lease and goes on all the same.
+"""
+
+import msgspec
+
+from leanops.domain.errors import LeaseLostError, StateConflictError, UsageError
 from leanops.domain.operations import Operation, Stage, Standing, standing_from, to_text
-from leanops.ports.state import OPERATIONS, Row
-from leanops.usecases.leases import Lease
+from leanops.ports.state import OPERATIONS, Row, Stored
+from leanops.usecases.leases import Lease, is_held
 from leanops.usecases.platform import Platform
 
 
@@ -16,47 +21,76 @@ def standing(platform: Platform, topic: str) -> Standing | None:
 def all_standing(platform: Platform) -> dict[str, Standing]:
     """Every unfinished operation by its topic."""
     found = (standing_from(stored.row) for stored in platform.state.rows(OPERATIONS))
-    return {one.operation.topic: one for one in found}
+    return {one.operation.topic: one for one in found if one}
 
 
 def check_free(platform: Platform, topic: str) -> None:
-    """Raise where an operation stands: a second one would build on tables that are about to change."""
+    """Raise where an operation is unfinished: a second one would build on tables that are about to change."""
     found = standing(platform, topic)
     if found:
         raise UsageError(f"{topic}: {found.sentence()}")
 
 
 def begin(platform: Platform, operation: Operation, stage: Stage, lease: Lease) -> Standing:
-    """Write an operation down before any of its work."""
+    """Write an operation down before any of its work; who has lost the lease by then takes it back."""
     platform.step("before operation")
-    _write(platform, operation, stage, None, lease)
+    stored = platform.state.get(OPERATIONS, (operation.topic,))
+    _write(platform, operation, stage, None, lease, stored)
+    if not is_held(platform, lease):
+        close(platform, operation, lease)
+        raise LeaseLostError(lease.resource, lease.generation)
     platform.step("after operation")
     return Standing(operation, stage, None)
+
+
+def agree(platform: Platform, found: Standing, lease: Lease) -> Standing:
+    """Write down what a person agreed to; it waits for nobody any more."""
+    _update(platform, found.operation, found.stage, None, lease)
+    return Standing(found.operation, found.stage, None)
+
+
+def begin_attempt(platform: Platform, operation: Operation, lease: Lease) -> Operation:
+    """Note that tables are built under this lease from now on."""
+    attempt = msgspec.structs.replace(operation, attempts=(*operation.attempts, lease.generation))
+    platform.step("before attempt")
+    _update(platform, attempt, Stage.BUILDING, None, lease)
+    platform.step("after attempt")
+    return attempt
 
 
 def advance(platform: Platform, operation: Operation, lease: Lease) -> None:
     """From here it only goes forward."""
     platform.step("before going")
-    _write(platform, operation, Stage.GOING, None, lease)
+    _update(platform, operation, Stage.GOING, None, lease)
     platform.step("after going")
 
 
 def block(platform: Platform, operation: Operation, reason: str, lease: Lease) -> None:
     """Note that it waits for a person."""
-    _write(platform, operation, Stage.BUILDING, reason, lease)
+    _update(platform, operation, Stage.BUILDING, reason, lease)
 
 
-def close(platform: Platform, operation: Operation) -> None:
-    """Forget an operation that is finished or undone."""
+def close(platform: Platform, operation: Operation, lease: Lease) -> None:
+    """Note that an operation is finished or undone."""
     stored = platform.state.get(OPERATIONS, (operation.topic,))
     if stored and stored.row["operation_id"] == operation.operation_id:
         platform.step("before operation closed")
-        platform.state.delete(OPERATIONS, (operation.topic,), expected=stored.revision)
+        _write(platform, operation, Stage.CLOSED, None, lease, stored)
         platform.step("after operation closed")
 
 
-def _write(platform: Platform, operation: Operation, stage: Stage, blocked: str | None, lease: Lease) -> None:
+def _update(platform: Platform, operation: Operation, stage: Stage, blocked: str | None, lease: Lease) -> None:
+    """Write an operation that is there and not closed: what others finished or undid does not come back."""
     stored = platform.state.get(OPERATIONS, (operation.topic,))
+    found = standing_from(stored.row) if stored else None
+    if found is None or found.operation.operation_id != operation.operation_id:
+        raise StateConflictError(OPERATIONS.name, (operation.topic,))
+    _write(platform, operation, stage, blocked, lease, stored)
+
+
+def _write(
+    platform: Platform, operation: Operation, stage: Stage, blocked: str | None, lease: Lease, stored: Stored | None
+) -> None:
     if stored and int(stored.row["generation"] or 0) > lease.generation:
         raise StateConflictError(OPERATIONS.name, (operation.topic,))
     row: Row = {

@@ -1,21 +1,27 @@
 """Where a topic's tables stand when an operation begins."""
 
+from collections.abc import Sequence
+
 from leanops.domain.batches import CURATED, STANDARDIZED, new_batch_id
+from leanops.domain.errors import UsageError
 from leanops.domain.operations import Accept, Operation, Place, Scope, Work
 from leanops.domain.schema import Schema
-from leanops.domain.snapshots import TableView, valid_watermark
+from leanops.domain.snapshots import TableView, is_same_data, valid_watermark
 from leanops.usecases.batches import abandon
 from leanops.usecases.leases import Lease
-from leanops.usecases.platform import Platform
+from leanops.usecases.platform import Platform, key_check
 from leanops.usecases.record_runs import complete_begun
 
 
-def settle(platform: Platform, topic: str, active: Schema | None, lease: Lease) -> None:
-    """Finish batches that are committed and give up those that are not: the operation starts from whole tables."""
+def settle(platform: Platform, topic: str, active: Schema | None, lease: Lease, *, accept_counts: bool = False) -> None:
+    """Finish batches that are committed and give up those that are not: the operation starts from whole tables.
+
+    A commit whose rows are not those that were counted stops it, unless its counts are accepted.
+    """
     databases = platform.rules.databases
-    complete_begun(platform, "operation", topic, active, lease)
-    abandon(platform, topic, STANDARDIZED, databases.standardized_table(topic))
-    abandon(platform, topic, CURATED, databases.curated_table(active.table_name) if active else None)
+    complete_begun(platform, "operation", topic, active, lease, accept_counts=accept_counts)
+    abandon(platform, topic, STANDARDIZED, databases.standardized_table(topic), lease)
+    abandon(platform, topic, CURATED, databases.curated_table(active.table_name) if active else None, lease)
 
 
 def new_operation(
@@ -29,8 +35,9 @@ def new_operation(
     scope: Scope = Scope.NONE,
     accept: Accept = Accept.NONE,
     classification: str = "",
+    new_key: bool = False,
 ) -> Operation:
-    """An operation on the tables as they are now."""
+    """An operation on the tables as they are now; raises where they are sealed with another key than ours."""
     databases = platform.rules.databases
     raw = platform.catalog.load(databases.raw_table(topic))
     standardized = platform.catalog.load(databases.standardized_table(topic))
@@ -53,13 +60,42 @@ def new_operation(
         limits=platform.rules.limits,
         column_limits=platform.rules.column_limits,
         curated=Place(curated.uuid, curated.head, curated.last_sequence_number + 1) if curated else Place("", None, 1),
+        key_check=_key_check(platform, topic, schema, [] if new_key else [standardized, curated]),
+        new_key=new_key,
     )
 
 
+def _key_check(platform: Platform, topic: str, schema: Schema, tables: Sequence[TableView | None]) -> str:
+    """The check value of our key where the schema seals; raises where a table is sealed with another one."""
+    if not schema.seals:
+        return ""
+    marks = [mark for table in tables if table and (mark := valid_watermark(table))]
+    found = [key_check(platform, topic, seals=True, before=mark.key_check) for mark in marks]
+    return found[0] if found else key_check(platform, topic, seals=True, before="")
+
+
+def is_stale(platform: Platform, operation: Operation) -> bool:
+    """Whether nothing of an operation was done and its tables have moved: who wrote it down had lost the topic."""
+    if operation.scope == Scope.NONE and operation.work == Work.DEPLOY:
+        active = platform.schemas.active(operation.topic)
+        return (active.version if active else None) not in (operation.previous, operation.version)
+    standardized = platform.catalog.load(platform.rules.databases.standardized_table(operation.topic))
+    if operation.attempts or standardized is None or standardized.head == operation.back_to:
+        return False
+    return not is_same_data(standardized, operation.standardized_head)
+
+
 def has_rows(platform: Platform, table: str) -> bool:
-    """Whether a table was ever written by a batch."""
+    """Whether a table was ever written by a batch; raises where it was, and the watermark that says so is lost."""
     view = platform.catalog.load(table)
-    return view is not None and valid_watermark(view) is not None
+    if view is None or view.head is None:
+        return False
+    if valid_watermark(view) is None:
+        raise UsageError(
+            f"{table} has lost its watermark: something outside expired the snapshot that held it; run leanops cycle, "
+            "which reads everything again, and then repeat this"
+        )
+    return True
 
 
 def _standardized(view: TableView | None, scope: Scope) -> Place | None:

@@ -1,10 +1,11 @@
 """What every use case works with: ports and settings, put together by a runtime."""
 
+import hmac
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from leanops.domain.batches import ColumnLimits
-from leanops.domain.errors import UsageError
+from leanops.domain.errors import UsageError, WrongKeyError
 from leanops.domain.flatten import Limits
 from leanops.domain.topics import Databases
 from leanops.ports.clock import Clock, millis
@@ -44,6 +45,11 @@ class Secret:
     key: bytes
     key_id: str
 
+    @property
+    def check(self) -> str:
+        """A value that tells this key from another and gives nothing of it away."""
+        return hmac.digest(self.key, b"leanops key check", "sha256").hex()[:16]
+
 
 @dataclass(frozen=True)
 class Platform:
@@ -69,3 +75,14 @@ def secret_key(platform: Platform, topic: str) -> bytes:
     if platform.secret is None:
         raise UsageError(f"topic {topic!r} seals PII with an HMAC and no key is set; set LEANOPS_PII_KEY")
     return platform.secret.key
+
+
+def key_check(platform: Platform, topic: str, *, seals: bool, before: str) -> str:
+    """What a commit notes of the key; raises WrongKeyError where what is there was sealed with another one."""
+    if not seals:
+        return before
+    secret_key(platform, topic)
+    assert platform.secret is not None
+    if before not in ("", platform.secret.check):
+        raise WrongKeyError(topic, before, platform.secret.check)
+    return platform.secret.check

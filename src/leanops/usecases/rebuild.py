@@ -20,17 +20,26 @@ def rebuild_topic(
     *,
     scope: Scope = Scope.BOTH,
     accept: Accept = Accept.NONE,
+    new_key: bool = False,
     progress: Progress = quiet,
 ) -> Comparison | None:
-    """Standardized from RAW and Curated from it, or Curated alone, under the active schema."""
+    """Standardized from RAW and Curated from it, or Curated alone, under the active schema.
+
+    With `new_key` what is sealed may be sealed with another key than before.
+    """
+    if new_key and scope != Scope.BOTH:
+        raise UsageError("both tables are sealed with one key; rebuild both: leave --curated out")
     find_topic(platform, topic)
     schema = platform.schemas.active(topic)
     if schema is None or not has_rows(platform, platform.rules.databases.standardized_table(topic)):
         raise UsageError(f"topic {topic!r} has no tables to rebuild yet; run: leanops cycle --topic {topic}")
     with held(platform, f"topic/{topic}", wait_s=platform.rules.wait_s) as lease:
         check_free(platform, topic)
-        settle(platform, topic, schema, lease)
-        return rebuild_held(platform, topic, schema, lease, actor, scope=scope, accept=accept, progress=progress)
+        # Both tables are made from RAW, so what is wrong with a batch in them goes with it.
+        settle(platform, topic, schema, lease, accept_counts=scope == Scope.BOTH)
+        return rebuild_held(
+            platform, topic, schema, lease, actor, scope=scope, accept=accept, new_key=new_key, progress=progress
+        )
 
 
 def rebuild_held(
@@ -42,11 +51,12 @@ def rebuild_held(
     *,
     scope: Scope,
     accept: Accept,
+    new_key: bool = False,
     progress: Progress = quiet,
 ) -> Comparison | None:
     """The same under a lease that is held, for a topic whose batches are settled."""
     work = Work.REBUILD if scope == Scope.BOTH else Work.RECURATE
     operation = new_operation(
-        platform, topic, work, actor=actor, schema=schema, active=schema, scope=scope, accept=accept
+        platform, topic, work, actor=actor, schema=schema, active=schema, scope=scope, accept=accept, new_key=new_key
     )
     return carry_out(platform, begin(platform, operation, Stage.BUILDING, lease), lease, progress)

@@ -13,7 +13,7 @@ from leanops.domain.tables import OPS
 from leanops.usecases.batches import close, open_batch, set_checkpoint
 from leanops.usecases.commit import check_added
 from leanops.usecases.drift import drift_rows, has_logged, mark_logged
-from leanops.usecases.leases import Lease
+from leanops.usecases.leases import Lease, is_held
 from leanops.usecases.platform import Platform
 
 _DRIFT_IDENTITY = ("topic_name", "column_name", "action", "details")
@@ -40,30 +40,46 @@ class LayerResult:
 
 
 def record(
-    platform: Platform, cycle_id: str, topics: Mapping[str, Mapping[str, LayerResult]], *, is_repeated: bool = False
+    platform: Platform,
+    cycle_id: str,
+    topics: Mapping[str, Mapping[str, LayerResult]],
+    leases: Mapping[str, Lease],
+    *,
+    is_repeated: bool = False,
 ) -> None:
-    """Drift and run records of many topics in one append each; then their batches are closed."""
+    """Drift and run records of many topics in one append each; then their batches are closed.
+
+    Of a topic whose lease was lost meanwhile nothing is written: whoever took it over does that.
+    """
     done = [(topic, layer) for topic, layers in topics.items() for layer in layers.values()]
     if not done:
         return
-    _record_drift(platform, [topic for topic, layers in topics.items() if STANDARDIZED in layers], is_repeated)
+    drifted = [topic for topic, layers in topics.items() if STANDARDIZED in layers]
+    _record_drift(platform, drifted, leases, is_repeated)
     history = platform.rules.databases.ops_table("job_run_history")
     platform.catalog.create(history, OPS["job_run_history"])
+
+    def rows() -> list[dict[str, Any]]:
+        ours = [(topic, result) for topic, result in done if is_held(platform, leases[topic])]
+        left = [one for one in ours if not (is_repeated and _is_recorded(platform, one[1].batch))]
+        return [_row(cycle_id, topic, result) for topic, result in left]
+
     platform.step("before run record")
-    platform.catalog.append(history, [_row(cycle_id, topic, result) for topic, result in done])
+    platform.catalog.append_planned(history, rows)
     platform.step("after run record")
-    for _, result in done:
-        close(platform, result.batch)
+    for topic, result in done:
+        if is_held(platform, leases[topic]):
+            close(platform, result.batch)
 
 
-def record_once(platform: Platform, cycle_id: str, layers: Mapping[str, LayerResult]) -> None:
+def record_once(platform: Platform, cycle_id: str, layers: Mapping[str, LayerResult], lease: Lease) -> None:
     """Write the batches of one topic down unless an earlier try did."""
     left = {layer: result for layer, result in layers.items() if not _is_recorded(platform, result.batch)}
     topics = {result.batch.topic: left for result in left.values()}
-    record(platform, cycle_id, topics, is_repeated=True)
+    record(platform, cycle_id, topics, dict.fromkeys(topics, lease), is_repeated=True)
 
 
-def _record_drift(platform: Platform, topics: list[str], is_repeated: bool) -> None:
+def _record_drift(platform: Platform, topics: list[str], leases: Mapping[str, Lease], is_repeated: bool) -> None:
     found: list[dict[str, Any]] = []
     columns: dict[str, Mapping[str, str]] = {}
     for topic in topics:
@@ -74,12 +90,17 @@ def _record_drift(platform: Platform, topics: list[str], is_repeated: bool) -> N
         return
     log = platform.rules.databases.ops_table("drift_log")
     platform.catalog.create(log, OPS["drift_log"])
-    unsure = [topic for topic in columns if is_repeated or not has_logged(platform, topic)]
-    logged = _logged_drift(platform, log, unsure) if unsure else set()
+
+    def rows() -> list[dict[str, Any]]:
+        ours = [topic for topic in columns if is_held(platform, leases[topic])]
+        unsure = [topic for topic in ours if is_repeated or not has_logged(platform, topic)]
+        logged = _logged_drift(platform, log, unsure) if unsure else set()
+        return [row for row in found if row["topic_name"] in ours and _identity(row) not in logged]
+
     platform.step("before drift")
-    platform.catalog.append(log, [row for row in found if _identity(row) not in logged])
+    platform.catalog.append_planned(log, rows)
     platform.step("after drift")
-    for topic in {row["topic_name"] for row in found}:
+    for topic in {row["topic_name"] for row in found if is_held(platform, leases[row["topic_name"]])}:
         mark_logged(platform, topic, list(columns[topic]))
 
 
@@ -96,8 +117,19 @@ def _identity(row: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple((said | {"details": ""} if row["action"] == ADDED else said).values())
 
 
-def complete_begun(platform: Platform, cycle_id: str, topic: str, schema: Schema | None, lease: Lease) -> None:
-    """Finish what a crash left behind a commit: the checkpoint, the run record, and the open batch."""
+def complete_begun(
+    platform: Platform,
+    cycle_id: str,
+    topic: str,
+    schema: Schema | None,
+    lease: Lease,
+    *,
+    accept_counts: bool = False,
+) -> None:
+    """Finish what a crash left behind a commit: the checkpoint, the run record, and the open batch.
+
+    A commit whose rows are not those that were counted stays open, unless somebody accepts it as it is.
+    """
     databases = platform.rules.databases
     tables = {STANDARDIZED: databases.standardized_table(topic)}
     if schema:
@@ -110,13 +142,14 @@ def complete_begun(platform: Platform, cycle_id: str, topic: str, schema: Schema
             continue
         mark = watermark_from(snapshot)
         assert mark is not None
-        check_added(platform, batch, name, snapshot, mark.counts["inserted"] + mark.counts["updated"])
+        if not accept_counts:
+            check_added(platform, batch, name, snapshot, mark.counts["inserted"] + mark.counts["updated"])
         set_checkpoint(platform, topic, layer, mark, lease)
         if _is_recorded(platform, batch):
             close(platform, batch)
         else:
             done = {topic: {layer: LayerResult(batch, mark.counts, snapshot, None)}}
-            record(platform, cycle_id, done, is_repeated=True)
+            record(platform, cycle_id, done, {topic: lease}, is_repeated=True)
 
 
 def _is_recorded(platform: Platform, batch: Batch) -> bool:

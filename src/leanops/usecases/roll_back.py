@@ -14,15 +14,19 @@ def roll_back(platform: Platform, operation: Operation, lease: Lease) -> None:
     """Standardized, and Curated where it has a snapshot that goes with it; what an earlier try did stays."""
     topic, databases = operation.topic, platform.rules.databases
     reason = f"rolled back to snapshot {operation.back_to}; to redo what came after: leanops topics resume {topic}"
-    pause_topic(platform, topic, reason)
     check(platform, lease)
+    pause_topic(platform, topic, reason)
     _roll_back_standardized(platform, operation)
     if operation.curated_back_to is not None:
         schema = platform.schemas.active(topic)
         assert schema is not None
+        name = databases.curated_table(schema.table_name)
         check(platform, lease)
         platform.step("before rollback curated")
-        platform.catalog.roll_back(databases.curated_table(schema.table_name), operation.curated_back_to)
+        head = _head(
+            platform, name, operation.curated.snapshot if operation.curated else None, operation.curated_back_to
+        )
+        platform.catalog.roll_back(name, operation.curated_back_to, only_at=head)
         platform.step("after rollback curated")
 
 
@@ -35,10 +39,17 @@ def _roll_back_standardized(platform: Platform, operation: Operation) -> None:
         return
     platform.step("before rollback standardized")
     if is_ancestor(view, operation.back_to):
-        platform.catalog.roll_back(name, operation.back_to)
+        head = _head(platform, name, operation.standardized_head, operation.back_to)
+        platform.catalog.roll_back(name, operation.back_to, only_at=head)
     else:
         _bring_back(platform, operation, name)
     platform.step("after rollback standardized")
+
+
+def _head(platform: Platform, name: str, expected: int | None, back_to: int) -> int | None:
+    """The head a rollback starts from; what an earlier try moved is where it should be."""
+    view = platform.catalog.load(name)
+    return back_to if view and view.head == back_to else head_to_replace(platform, name, expected)
 
 
 def _bring_back(platform: Platform, operation: Operation, name: str) -> None:

@@ -168,7 +168,7 @@ class _Cycle:
         """Write what was done; then a topic of which one layer was held back says so."""
         done = {job.plan.topic: job.result.layers for job in jobs if not isinstance(job.result.failure, LeaseLostError)}
         try:
-            record(self.platform, self.cycle_id, done)
+            record(self.platform, self.cycle_id, done, {job.plan.topic: job.lease for job in jobs})
         except Exception as failure:  # noqa: BLE001 - the batches are in; the next cycle completes their records
             for job in jobs:
                 if job.result.layers:
@@ -187,12 +187,16 @@ class _Cycle:
         self._each(standing, prepare, layer)
         ready = [job for job in standing if job.prepared is not None and not job.failed]
         try:
-            self._write_errors(layer, ready)
-            self._each(ready, lambda job: self._commit(job, layer), layer)
+            # Whoever lost its lease meanwhile writes nothing any more, and does not stop the others.
+            self._each(ready, lambda job: check(self.platform, job.lease), layer)
+            ours = [job for job in ready if not job.failed]
+            self._write_errors(layer, ours)
+            self._each(ours, lambda job: self._commit(job, layer), layer)
         except Exception as failure:  # noqa: BLE001 - error rows come first: without them nothing is committed
             for job in ready:
-                job.fail(failure)
-                self._note_failure(job, layer)
+                if not job.failed:
+                    job.fail(failure)
+                    self._note_failure(job, layer)
         finally:
             for job in ready:
                 if job.prepared:
@@ -226,9 +230,9 @@ class _Cycle:
     def _recurate(self, job: _Job, schema: Schema) -> None:
         """Curated anew where Standardized is no longer the table it was made from."""
         topic, table = job.plan.topic, self.platform.rules.databases.curated_table(schema.table_name)
-        abandon(self.platform, topic, CURATED, table)
+        abandon(self.platform, topic, CURATED, table, job.lease)
         actor = f"cycle by {self.platform.owner}"
-        rebuild_held(self.platform, topic, schema, job.lease, actor, scope=Scope.CURATED, accept=Accept.ALL)
+        rebuild_held(self.platform, topic, schema, job.lease, actor, scope=Scope.CURATED, accept=Accept.GONE)
         job.result.outcome, job.result.reason = Outcome.GAP, "Standardized had moved, so Curated was made anew"
 
     def _write_errors(self, layer: str, jobs: Sequence[_Job]) -> None:
@@ -243,7 +247,7 @@ class _Cycle:
         self.platform.catalog.create(name, ERRORS)
         rows = reduce(DataFrame.unionByName, (errors for _, errors in found))
         self.platform.step("before errors")
-        self.platform.lake().append_new(rows, name, "error_id", {"topic_name": [topic for topic, _ in found]})
+        self.platform.lake().add_errors(rows, name, [topic for topic, _ in found])
         self.platform.step("after errors")
 
     def _commit(self, job: _Job, layer: str) -> None:

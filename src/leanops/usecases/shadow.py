@@ -1,9 +1,10 @@
 """The tables of an operation that are built beside the live ones, and what both of them are made from."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+import msgspec
 from pyspark.sql import DataFrame
 
 from leanops.domain.operations import Operation, Scope
@@ -49,20 +50,37 @@ def portions(counts: Mapping[Any, int], most: int) -> list[Portion]:
     return found
 
 
-def shadow_tables(platform: Platform, operation: Operation) -> Sequence[str]:
-    """The tables an operation builds; no other operation, of this topic or another, has the same."""
-    return [platform.rules.databases.shadow_table(operation.operation_id, what) for what in _TABLES]
+def shadow_tables(platform: Platform, operation: Operation, attempt: int | None) -> dict[str, str]:
+    """The tables an attempt at an operation builds; no other attempt or operation has the same."""
+    databases = platform.rules.databases
+    return {what: databases.shadow_table(operation.operation_id, attempt, what) for what in _TABLES}
 
 
-def drop_shadow(platform: Platform, operation: Operation) -> None:
-    """Remove what an operation built, files and all: none of it is live."""
-    for name in shadow_tables(platform, operation):
-        platform.catalog.drop(name)
+def continue_attempts(platform: Platform, operation: Operation) -> None:
+    """Go on from what earlier attempts built, in tables of our own: whoever built those may still be at work on them.
+
+    Curated comes first, so that Standardized is at least what Curated was made from.
+    """
+    *earlier, ours = operation.attempts
+    mine = shadow_tables(platform, operation, ours)
+    for what in reversed(_TABLES):
+        names = (shadow_tables(platform, operation, attempt)[what] for attempt in reversed(earlier))
+        newest = next((name for name in names if platform.catalog.load(name)), None)
+        if newest:
+            platform.step("before fork")
+            platform.catalog.fork(mine[what], newest)
+            platform.step("after fork")
 
 
-def forget_shadow(platform: Platform, operation: Operation) -> None:
-    """Take the tables of an operation that is done out of the catalog; the live tables have their files now."""
-    for name in shadow_tables(platform, operation):
+def forget_shadows(platform: Platform, operation: Operation) -> None:
+    """Take the tables of all attempts out of the catalog. Their files stay: live tables may have them by now."""
+    for attempt in (None, *operation.attempts):
+        forget_shadow(platform, operation, attempt)
+
+
+def forget_shadow(platform: Platform, operation: Operation, attempt: int | None) -> None:
+    """Take the tables of one attempt out of the catalog; whoever forked from them has tables of their own."""
+    for name in shadow_tables(platform, operation, attempt).values():
         platform.catalog.forget(name)
 
 
@@ -84,7 +102,9 @@ class Shadow:
         self.raw = databases.raw_table(topic)
         self.live_standardized = databases.standardized_table(topic)
         self.live_curated = databases.curated_table(schema.table_name)
-        self.standardized, self.parse_errors, self.curated, self.errors = shadow_tables(platform, operation)
+        ours = shadow_tables(platform, operation, operation.attempts[-1] if operation.attempts else None)
+        self.standardized, self.parse_errors, self.curated, self.errors = ours.values()
+        self._compared = {ours[what]: snapshot for what, snapshot in operation.built.items()}
 
     def source(self) -> tuple[TableView, int]:
         """What Curated is made from, and at which snapshot."""
@@ -106,13 +126,14 @@ class Shadow:
         if self.operation.previous is None:
             return False
         before = schema_of_version(self.platform, self.operation.topic, self.operation.previous)
-        return before.keys == self.schema.keys
+        is_resealed = self.operation.new_key and bool(self.schema.keys.pii)
+        return before.keys == self.schema.keys and not is_resealed
 
     def append_errors(self, rows: DataFrame, name: str) -> None:
         """Error rows into a shadow, each once."""
         check(self.platform, self.lease)
         self.platform.step("before shadow errors")
-        self.lake.append_new(rows, name, "error_id", {"topic_name": [self.operation.topic]})
+        self.lake.add_errors(rows, name, [self.operation.topic])
         self.platform.step("after shadow errors")
 
     def summed(self, name: str, counts: Sequence[str]) -> dict[str, int]:
@@ -122,11 +143,22 @@ class Shadow:
 
     def view(self, name: str) -> TableView:
         """A table that must be there."""
-        view = self.platform.catalog.load(name)
+        view = self.find(name)
         assert view is not None, name
         return view
 
+    def find(self, name: str) -> TableView | None:
+        """A table if it is there; one that was compared is seen as it was then, whatever was written to it since."""
+        view = self.platform.catalog.load(name)
+        return replace(view, head=self._compared[name]) if view and name in self._compared else view
+
     def built(self, name: str) -> DataFrame:
         """What was built of a table; nothing where it was not begun."""
-        view = self.platform.catalog.load(name)
+        view = self.find(name)
         return self.lake.at(name, view.head if view else None)
+
+    def as_built(self) -> Operation:
+        """The operation with what it has built so far, which is what will be compared and go live."""
+        ours = shadow_tables(self.platform, self.operation, self.operation.attempts[-1])
+        views = {what: self.platform.catalog.load(name) for what, name in ours.items()}
+        return msgspec.structs.replace(self.operation, built={what: view.head for what, view in views.items() if view})

@@ -58,6 +58,8 @@ def curated_batch(shadow: Shadow) -> Batch:
         batch_time_ms=operation.begun_ms,
         schema_version=shadow.schema.version,
         starts_base=True,
+        source_timeline=operation.standardized_batch,
+        key_check=operation.key_check if shadow.schema.seals else "",
     )
 
 
@@ -98,7 +100,7 @@ def append_good(shadow: Shadow, mark: str, good: DataFrame, counts: Mapping[str,
 
 def _rows(shadow: Shadow) -> int:
     """How many rows what Curated is made from has, by its own watermark."""
-    built = shadow.platform.catalog.load(shadow.standardized)
+    built = shadow.find(shadow.standardized)
     mark = valid_watermark(built) if built else None
     assert shadow.operation.standardized is not None
     return mark.totals.rows if mark else shadow.operation.standardized.rows

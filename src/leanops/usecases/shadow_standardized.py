@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import date, timedelta
 from typing import Any
 
 import msgspec
@@ -61,6 +61,8 @@ def standardized_batch(shadow: Shadow, number: int = 0) -> Batch:
         limits=operation.limits,
         column_limits=operation.column_limits,
         starts_base=True,
+        timeline=operation.standardized_batch,
+        key_check=operation.key_check if shadow.schema.keys.pii else "",
     )
 
 
@@ -147,7 +149,12 @@ def _on_days(days: Sequence[Any]) -> Column:
     published = F.col("publish_time")
     between = F.lit(False)
     if known:
-        between = published >= F.lit(datetime.combine(known[0], time.min, UTC))
+        between = published >= _start_of(known[0])
     if known and known[-1] < date.max:
-        between &= published < F.lit(datetime.combine(known[-1] + timedelta(1), time.min, UTC))
+        between &= published < _start_of(known[-1] + timedelta(1))
     return between | published.isNull() if None in days else between
+
+
+def _start_of(day: date) -> Column:
+    """As microseconds: Spark reads a literal of Python in the Julian calendar where it lies before 1582."""
+    return F.timestamp_micros(F.lit((day - date(1970, 1, 1)) // timedelta(microseconds=1)))

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+import msgspec
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -17,6 +18,7 @@ from leanops.domain.schema import DEFAULT_KEY_PATH, DEFAULT_PERIOD_PATHS, Keys, 
 from leanops.domain.snapshots import (
     SourceRange,
     TableView,
+    Timeline,
     Watermark,
     is_ancestor,
     new_range,
@@ -24,15 +26,16 @@ from leanops.domain.snapshots import (
     watermark_of,
 )
 from leanops.domain.tables import STANDARDIZED as STANDARDIZED_TABLE
+from leanops.ports.state import Row
 from leanops.ports.tables import Lake, Merge
 from leanops.transforms import quarantine
 from leanops.transforms import standardize as rows
 from leanops.transforms.flatten import FlattenPlan, cells, observed_kinds
-from leanops.usecases.batches import begin, open_batch, schema_of, set_checkpoint
+from leanops.usecases.batches import abandon, begin, checkpoint, open_batch, repair_checkpoint
 from leanops.usecases.drift import Memory
 from leanops.usecases.leases import Lease
 from leanops.usecases.lookup import Bounds, stored_rows
-from leanops.usecases.platform import Platform, secret_key
+from leanops.usecases.platform import Platform, key_check, secret_key
 from leanops.usecases.prepared import Prepared
 
 SAMPLE = 500
@@ -47,13 +50,12 @@ def prepare(platform: Platform, lake: Lake, topic: str, schema: Schema | None, l
     target = platform.catalog.create(databases.standardized_table(topic), STANDARDIZED_TABLE)
     mark = valid_watermark(target)
     if mark:
-        set_checkpoint(platform, topic, STANDARDIZED, mark, lease)
+        repair_checkpoint(platform, topic, STANDARDIZED, mark, lease)
     batch = _next_batch(platform, topic, schema, raw, target, mark, lease)
     if batch is None:
         return None
-    used = schema_of(platform, batch, schema) if batch.schema_version else None
     rows_of_batch = lake.appended(raw.name, batch.source_from, batch.source_to)
-    return prepare_rows(platform, lake, batch, used, target, rows_of_batch)
+    return prepare_rows(platform, lake, batch, schema, target, rows_of_batch)
 
 
 def prepare_rows(
@@ -87,20 +89,40 @@ def _next_batch(
     lease: Lease,
 ) -> Batch | None:
     """The batch that was begun and not committed, else a new one."""
+    last = checkpoint(platform, topic, STANDARDIZED)
+    before = mark.key_check if mark else str((last and last["key_check"]) or "")
+    sealed = key_check(platform, topic, seals=bool(schema and schema.keys.pii), before=before)
     begun = open_batch(platform, topic, STANDARDIZED)
     if (
         begun
         and begun.source_uuid == raw.uuid
         and begun.source_from == _position(mark, begun)
         and is_ancestor(raw, begun.source_to)
+        and begun.schema_version == (schema.version if schema else 0)
+        and begun.key_check == sealed
     ):
         return begun
+    # What it was begun with no longer holds: another schema may make other keys of the same events.
+    abandon(platform, topic, STANDARDIZED, target.name, lease)
     source = new_range(raw, mark)
     if source is None:
         return None
     batch = _new_batch(platform, topic, schema, raw, target, source)
+    timeline = _timeline(batch, mark, last).text()
+    # A table with rows and without a watermark has lost it: somebody expired the snapshot that held it.
+    is_gap = source.is_gap or (mark is None and target.head is not None)
+    batch = msgspec.structs.replace(batch, timeline=timeline, key_check=sealed, is_gap=is_gap)
     begin(platform, batch, lease)
     return batch
+
+
+def _timeline(batch: Batch, mark: Watermark | None, last: Row | None) -> Timeline:
+    """The table's history goes on, or forks where the state store has seen a newer batch than the table has now."""
+    if mark is None:
+        return Timeline.parse(str((last and last["timeline"]) or batch.batch_id))
+    if last and int(last["batch_seq"] or 0) > mark.batch_seq:
+        return mark.timeline.fork(batch.batch_id, mark.batch_seq)
+    return mark.timeline
 
 
 def _position(mark: Watermark | None, begun: Batch) -> int | None:
@@ -242,7 +264,7 @@ class _Work:
 
     def _current(self, events: DataFrame, bounds: Bounds) -> DataFrame | None:
         """The stored rows of the batch's keys."""
-        if self.target.head is None or (self.mark and self.mark.totals.rows == 0):
+        if self.target.head is None:
             return None
         keys, wanted = events.select("record_key"), ("period_reference", "first_seen_ts", *rows.VERSION)
         return stored_rows(self.lake, self.target.name, self.target.head, self.batch.rows, keys, bounds, wanted)
@@ -268,10 +290,14 @@ class _Work:
         return tally, merge
 
     def _watermark(self, counts: StandardizedCounts) -> Watermark:
-        before = self.mark.totals if self.mark else Totals()
+        before = self.mark.totals if self.mark else Totals(rows=self._stored_rows())
         if self.batch.starts_base:
             before = Totals(rows=before.rows, base_rows=before.rows)
         return watermark_of(self.batch, counts, before.after(counts))
+
+    def _stored_rows(self) -> int:
+        """How many rows a table without a watermark has: none, unless somebody expired the snapshot that held it."""
+        return 0 if self.target.head is None else self.lake.at(self.target.name, self.target.head).count()
 
     def _errors(self, read: DataFrame, refused: DataFrame | None) -> DataFrame:
         bad = quarantine.parse_failures(read)

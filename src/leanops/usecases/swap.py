@@ -32,7 +32,8 @@ def swap(shadow: Shadow) -> None:
         assert mark is not None
         set_checkpoint(shadow.platform, shadow.operation.topic, layer, mark, shadow.lease)
         forget_failures(shadow.platform, shadow.operation.topic, layer)
-    record_once(shadow.platform, f"{shadow.operation.work.value}-{shadow.operation.operation_id}", done)
+    cycle_id = f"{shadow.operation.work.value}-{shadow.operation.operation_id}"
+    record_once(shadow.platform, cycle_id, done, shadow.lease)
 
 
 def head_to_replace(platform: Platform, name: str, expected: int | None) -> int | None:
@@ -48,7 +49,7 @@ def head_to_replace(platform: Platform, name: str, expected: int | None) -> int 
 
 def _put_errors(shadow: Shadow, source: str, target: str) -> None:
     platform = shadow.platform
-    view = platform.catalog.load(source)
+    view = shadow.find(source)
     if view is None or view.head is None:
         return
     platform.catalog.create(target, ERRORS)
@@ -80,7 +81,12 @@ def _swap_curated(shadow: Shadow) -> LayerResult:
     read = shadow.view(shadow.live_standardized)
     mark = valid_watermark(read)
     assert mark is not None
-    batch = msgspec.structs.replace(curated_batch(shadow), source_to=mark.batch_seq, source_snapshot=read.head)
+    batch = msgspec.structs.replace(
+        curated_batch(shadow),
+        source_to=mark.batch_seq,
+        source_snapshot=read.head,
+        source_timeline=mark.timeline.name,
+    )
     if shadow.platform.catalog.load(shadow.live_curated) is None:
         curated_table(shadow.platform, shadow.schema)
     counts = curated_counts(shadow)

@@ -3,14 +3,12 @@
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
-from leanops.domain.batches import CURATED, STANDARDIZED
 from leanops.domain.errors import UnknownTopicError
 from leanops.domain.tables import OPS, RAW
 from leanops.domain.topics import check_new_topic
 from leanops.ports.state import SCHEMA_REGISTRY, Row, Stored
-from leanops.usecases.batches import abandon, forget_failures
-from leanops.usecases.leases import held
 from leanops.usecases.platform import Platform
 
 READY, PAUSED, ERROR = "READY", "PAUSED", "ERROR"
@@ -64,7 +62,6 @@ def _register(platform: Platform, topics: Mapping[str, Origin | None]) -> None:
     """Write the topics to topic_registry, each once and all in one commit; a crash may have come before it."""
     registry = platform.rules.databases.ops_table("topic_registry")
     platform.catalog.create(registry, OPS["topic_registry"])
-    written = {row["topic_name"] for row in platform.catalog.select(registry, ["topic_name"])}
     now = platform.clock()
     rows = [
         {
@@ -77,9 +74,13 @@ def _register(platform: Platform, topics: Mapping[str, Origin | None]) -> None:
             "updated_ts": now,
         }
         for topic, origin in topics.items()
-        if topic not in written
     ]
-    platform.catalog.append(registry, rows)
+
+    def missing() -> list[dict[str, Any]]:
+        written = {row["topic_name"] for row in platform.catalog.select(registry, ["topic_name"])}
+        return [row for row in rows if row["topic_name"] not in written]
+
+    platform.catalog.append_planned(registry, missing)
 
 
 def list_topics(platform: Platform) -> list[Topic]:
@@ -100,18 +101,6 @@ def pause_topic(platform: Platform, topic: str, reason: str | None) -> Topic:
 def resume_topic(platform: Platform, topic: str) -> Topic:
     """Process a topic again, from where it stopped."""
     return _change(platform, topic, status=READY, reason=None)
-
-
-def retry_topic(platform: Platform, topic: str) -> Topic:
-    """Forget earlier failures and batches that were begun and never committed: the next cycle begins anew."""
-    found = find_topic(platform, topic)
-    databases, schema = platform.rules.databases, platform.schemas.active(topic)
-    with held(platform, f"topic/{topic}"):
-        abandon(platform, topic, STANDARDIZED, databases.standardized_table(topic))
-        abandon(platform, topic, CURATED, databases.curated_table(schema.table_name) if schema else None)
-        for layer in (STANDARDIZED, CURATED):
-            forget_failures(platform, topic, layer)
-    return found
 
 
 def enable_topic(platform: Platform, topic: str, schema_version: int) -> Topic:

@@ -57,7 +57,7 @@ class Unfinished:
 def unfinished(sources: Sources) -> dict[str, Unfinished]:
     """Every operation that stands, by its topic."""
     found = [standing_from(stored.row) for stored in sources.state.rows(OPERATIONS)]
-    return {one.operation.topic: Unfinished(one, worker_of(sources, one.operation.topic)) for one in found}
+    return {one.operation.topic: Unfinished(one, worker_of(sources, one.operation.topic)) for one in found if one}
 
 
 def worker_of(sources: Sources, topic: str) -> str | None:

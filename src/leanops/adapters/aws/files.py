@@ -30,6 +30,24 @@ class S3Files:
         with self._about(f"the file {name}"):
             self._client.put_object(Bucket=self._bucket, Key=key, Body=data)
 
+    def replace(self, name: str, before: bytes | None, data: bytes) -> bool:
+        """Write a file whole where it still holds what it did (None: where there is none); whether it was written."""
+        key = self._key(name)
+        with self._about(f"the file {name}"):
+            try:
+                condition = {"IfNoneMatch": "*"} if before is None else {"IfMatch": self._tag(key, before)}
+                self._client.put_object(Bucket=self._bucket, Key=key, Body=data, **condition)
+            except ClientError as error:
+                if code_of(error) in GONE | REPLACED:
+                    return False
+                raise
+        return True
+
+    def _tag(self, key: str, data: bytes) -> str:
+        """The tag of an object that holds these bytes; one that no object has where it holds others."""
+        found = self._client.get_object(Bucket=self._bucket, Key=key)
+        return str(found["ETag"]) if found["Body"].read() == data else '"other"'
+
     def get(self, name: str) -> bytes | None:
         """The file's bytes, or None."""
         key = self._key(name)

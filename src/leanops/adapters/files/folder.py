@@ -1,5 +1,6 @@
 """Files in a folder."""
 
+import fcntl
 import os
 import tempfile
 from collections.abc import Iterator
@@ -22,6 +23,17 @@ class Folder:
         with _answering(name):
             path.parent.mkdir(parents=True, exist_ok=True)
             write_whole(path, data)
+
+    def replace(self, name: str, before: bytes | None, data: bytes) -> bool:
+        """Under a lock, for a folder knows no conditional write."""
+        with _answering(name):
+            self._root.mkdir(parents=True, exist_ok=True)
+            with (self._root / LOCK).open("a") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX)
+                if self.get(name) != before:
+                    return False
+                self.put(name, data)
+                return True
 
     def get(self, name: str) -> bytes | None:
         path = self._path(name)
@@ -65,6 +77,7 @@ class Folder:
 
 
 SCRATCH = ".writing-"
+LOCK = f"{SCRATCH}lock"
 
 
 def write_whole(path: Path, data: bytes) -> None:

@@ -2,8 +2,9 @@
 
 import re
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 
-from leanops.domain.errors import InvalidSchemaError, InvalidTopicError, UsageError
+from leanops.domain.errors import CommitRefusedError, InvalidSchemaError, InvalidTopicError, UsageError
 from leanops.domain.problems import Code, Problem
 from leanops.domain.schema import Schema, schema_from_json
 from leanops.domain.topics import check_topic
@@ -62,8 +63,11 @@ class SchemaFiles:
         data = self._files.get(_archived(topic, version))
         if data is None:
             raise UsageError(f"topic {topic!r} has no schema version {version}; see: leanops schema history {topic}")
+        before = self._files.get(_active(topic))
+        self._check_newer(topic, version)
         self._keep_active(topic)
-        self._files.put(_active(topic), data)
+        if before != data and not self._files.replace(_active(topic), before, data):
+            raise CommitRefusedError(f"{topic}: another schema became active meanwhile; version {version} did not")
 
     def topics(self) -> dict[str, str]:
         """Topic → table_name of every active schema; a file that cannot be read hides none of the others."""
@@ -112,6 +116,13 @@ class SchemaFiles:
             )
         self._files.put(place, text.encode())
         return DRAFT
+
+    def _check_newer(self, topic: str, version: int) -> None:
+        """Versions only rise: who comes late must not bring an older one back."""
+        with suppress(InvalidSchemaError):
+            now = self.active(topic)
+            if now and now.version > version:
+                raise CommitRefusedError(f"{topic}: schema version {now.version} is active already, after {version}")
 
     def _keep_active(self, topic: str) -> None:
         """One that was put into active/ by hand is a version too, and would be gone."""

@@ -142,6 +142,16 @@ class IcebergCatalog:
 
         self._retried(name, append)
 
+    def append_planned(self, name: str, plan: Callable[[], Sequence[Mapping[str, Any]]]) -> None:
+        def append(table: Table) -> None:
+            rows = list(plan())
+            if rows:
+                transaction = _Append(table)
+                transaction.append(pa.Table.from_pylist(rows, schema=table.schema().as_arrow()))
+                transaction.commit_transaction()
+
+        self._retried(name, append)
+
     def land(
         self,
         name: str,
@@ -179,9 +189,13 @@ class IcebergCatalog:
         found = scan if where == "true" else scan.filter(where)
         return list(found.to_arrow().to_pylist())
 
-    def delete(self, name: str, where: str) -> None:
+    def delete(self, name: str, where: str, guard: Callable[[], None] = lambda: None) -> None:
+        def remove(table: Table) -> None:
+            guard()
+            table.delete(where)
+
         if self._catalog.table_exists(name):
-            self._retried(name, lambda table: table.delete(where))
+            self._retried(name, remove)
 
     def replace(self, name: str, where: str, rows: Sequence[Mapping[str, Any]], *, only_at: int | None = None) -> bool:
         def overwrite(table: Table) -> bool:
@@ -222,7 +236,8 @@ class IcebergCatalog:
         schema_id = taken.schema_id
         if name != source:
             schema_id = 1 + max(schema.schema_id for schema in table.metadata.schemas)
-            updates.append(AddSchemaUpdate(schema_=other.schema().model_copy(update={"schema_id": schema_id})))
+            columns = other.schemas()[taken.schema_id] if taken.schema_id is not None else other.schema()
+            updates.append(AddSchemaUpdate(schema_=columns.model_copy(update={"schema_id": schema_id})))
         metadata: Any = table.metadata
         number = 1 + max(metadata.last_sequence_number, taken.sequence_number or 0, after)
         snapshot = _taken(taken, table.metadata.new_snapshot_id(), number, schema_id, summary)
@@ -249,16 +264,27 @@ class IcebergCatalog:
         with suppress(NoSuchTableError):
             self._catalog.drop_table(name)
 
-    def roll_back(self, name: str, snapshot_id: int) -> None:
+    def fork(self, name: str, source: str) -> None:
+        with suppress(TableAlreadyExistsError):
+            self._catalog.register_table(name, self._catalog.load_table(source).metadata_location)
+
+    def mark(self, name: str, properties: Mapping[str, str]) -> None:
+        def commit(table: Table) -> None:
+            transaction = _Append(table)
+            transaction.append(table.schema().as_arrow().empty_table(), snapshot_properties=dict(properties))
+            transaction.commit_transaction()
+
+        self._retried(name, commit)
+
+    def roll_back(self, name: str, snapshot_id: int, *, only_at: int | None) -> None:
         def move(table: Table) -> None:
-            if table.metadata.current_snapshot_id != snapshot_id:
+            head = table.metadata.current_snapshot_id
+            if head not in (snapshot_id, only_at):
+                raise CommitRefusedError(f"{name} was changed by another writer; it was not rolled back")
+            if head != snapshot_id:
                 table.manage_snapshots().rollback_to_snapshot(snapshot_id).commit()
 
         self._retried(name, move)
-
-    def drop(self, name: str) -> None:
-        with suppress(NoSuchTableError):
-            self._catalog.purge_table(name)
 
     def _retried(self, name: str, change: Callable[[Table], Result]) -> Result:
         """Run a change on the newest metadata until no concurrent commit is in its way."""

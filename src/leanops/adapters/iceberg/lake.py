@@ -104,14 +104,21 @@ class SparkLake:
         finally:
             self._session.catalog.dropTempView(view)
 
-    def append_new(self, rows: DataFrame, name: str, key: str, where: Mapping[str, Sequence[str]]) -> None:
+    def add_errors(self, rows: DataFrame, name: str, topics: Sequence[str]) -> None:
         self._activate()
-        there = self._session.read.format("iceberg").load(f"{CATALOG}.{name}")
-        for column, values in where.items():
-            there = there.where(F.col(column).isin(list(values)))
-        fresh = rows.join(there.select(key), key, "left_anti").select(*there.columns)
-        with _translated():
-            fresh.writeTo(f"{CATALOG}.{name}").append()
+        view = f"errors_{secrets.token_hex(8)}"
+        rows.createOrReplaceTempView(view)
+        try:
+            with _translated():
+                # No row has fewer than no attempts. Without a clause for rows that match, Spark would append without
+                # looking whether another writer added the same rows since it read the table.
+                self._session.sql(
+                    f"MERGE INTO {_full(name)} t USING {view} s "
+                    f"ON {_is_in('t.topic_name', topics)} AND t.error_id = s.error_id "
+                    "WHEN MATCHED AND t.attempts < 0 THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
+                )
+        finally:
+            self._session.catalog.dropTempView(view)
 
     def _with_summary(self, summary: Mapping[str, str], statement: Callable[[], Any]) -> None:
         """Run a statement so that its commit carries our keys; plain session settings do not reach MERGE on 3.5."""

@@ -133,7 +133,7 @@ def resume(topic: SomeTopic = None, every: All = False, reason: Reason = None) -
 def retry(topic: Topic) -> None:
     """Let the next cycle try a failed or parked topic again."""
     with opened() as runtime:
-        from leanops.usecases.topics import retry_topic
+        from leanops.usecases.retry_topic import retry_topic
 
         retry_topic(runtime.platform, topic)
         _audit(runtime.platform, "topics retry", [topic])
