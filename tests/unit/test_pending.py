@@ -21,6 +21,7 @@ from leanops.usecases.audit import Actor
 from leanops.usecases.batches import record_failure
 from leanops.usecases.carry_out import OPERATION
 from leanops.usecases.deploy_schema import deploy_schema
+from leanops.usecases.finish import finish_operations
 from leanops.usecases.judge_schema import Outcome, Verdict
 from leanops.usecases.leases import held
 from leanops.usecases.operations import standing
@@ -311,3 +312,12 @@ def test_a_file_waits_while_an_operation_that_failed_is_not_due_again(platform: 
     verdict = take(platform, folder, schema_text(column("d")))
     assert (verdict.outcome, standing(platform, "orders") is None) == (Outcome.WAITING, False)
     assert "deploy begun at" in (verdict.reason or "")
+
+
+def test_what_a_person_began_and_another_process_finished_is_in_the_audit_log(platform: Platform) -> None:
+    abandon(platform)
+    platform.clock.advance(platform.rules.lease_s + 1)
+    assert audit(platform) == []
+    assert finish_operations(platform) == 1
+    said = '{"version": 1, "finished_by": "worker-1"}'
+    assert audit(platform) == [("someone", "cycle", "schema deploy", "orders", said)]

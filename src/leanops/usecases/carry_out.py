@@ -3,7 +3,7 @@
 import msgspec
 
 from leanops.domain.errors import OperationBlockedError, UnbalancedBatchError, UsageError
-from leanops.domain.operations import Accept, Operation, Scope, Stage, Standing, Work
+from leanops.domain.operations import Accepted, Operation, Scope, Stage, Standing, Work
 from leanops.domain.snapshots import has_batch
 from leanops.usecases.activate import activate
 from leanops.usecases.batches import forget_failures, schema_of_version
@@ -53,7 +53,7 @@ def _build(platform: Platform, operation: Operation, shadow: Shadow, lease: Leas
         carry_over(shadow)
         found = compare(shadow)
     except OperationBlockedError as blocked:
-        raise _blocked(platform, operation, blocked.reason, lease) from None
+        raise _blocked(platform, operation, blocked.reason, "all", lease) from None
     except UnbalancedBatchError:
         # Two processes may have built at once. The next try starts anew.
         drop_shadow(platform, operation)
@@ -62,14 +62,14 @@ def _build(platform: Platform, operation: Operation, shadow: Shadow, lease: Leas
     if refused:
         like = f"like those of messages {', '.join(found.examples)}"
         missing = f"{refused} keys of {shadow.live_curated} would be missing, {like}"
-        raise _blocked(platform, operation, missing, lease)
+        raise _blocked(platform, operation, missing, str(found.missing), lease)
     return found
 
 
-def _blocked(platform: Platform, operation: Operation, why: str, lease: Lease) -> OperationBlockedError:
+def _blocked(platform: Platform, operation: Operation, why: str, many: str, lease: Lease) -> OperationBlockedError:
     """Note that the operation waits for a person, and how to answer."""
     again = f"leanops rebuild {operation.topic}"
-    reason = f"{why}; let them go with: {again} --resume --accept-missing, or undo it with: {again} --cancel"
+    reason = f"{why}; let them go with: {again} --resume --accept-missing {many}, or undo it with: {again} --cancel"
     block(platform, operation, reason, lease)
     return OperationBlockedError(operation.topic, reason)
 
@@ -80,13 +80,13 @@ def _shadow(platform: Platform, operation: Operation, lease: Lease, progress: Pr
 
 
 def resume(
-    platform: Platform, topic: str, *, accept_missing: bool = False, progress: Progress = quiet
+    platform: Platform, topic: str, *, accept: Accepted | None = None, progress: Progress = quiet
 ) -> Comparison | None:
     """Go on with what a crash or a question stopped."""
     with held(platform, f"topic/{topic}", wait_s=platform.rules.wait_s) as lease:
         found = _found(platform, topic)
-        if accept_missing:
-            agreed = msgspec.structs.replace(found.operation, accept=Accept.ALL)
+        if accept is not None:
+            agreed = msgspec.structs.replace(found.operation, accept=accept)
             found = begin(platform, agreed, found.stage, lease)
         done = carry_out(platform, found, lease, progress)
         forget_failures(platform, topic, OPERATION)

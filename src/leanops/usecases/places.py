@@ -1,7 +1,7 @@
 """Where a topic's tables stand when an operation begins."""
 
 from leanops.domain.batches import CURATED, STANDARDIZED, new_batch_id
-from leanops.domain.operations import Accept, Operation, Place, Scope, Work
+from leanops.domain.operations import Accept, Accepted, Operation, Place, Scope, Work
 from leanops.domain.schema import Schema
 from leanops.domain.snapshots import TableView, valid_watermark
 from leanops.usecases.batches import abandon
@@ -27,7 +27,7 @@ def new_operation(
     schema: Schema,
     active: Schema | None,
     scope: Scope = Scope.NONE,
-    accept: Accept = Accept.NONE,
+    accept: Accepted = Accept.NONE,
     classification: str = "",
 ) -> Operation:
     """An operation on the tables as they are now."""

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from leanops.domain.batches import CURATED, STANDARDIZED
-from leanops.domain.errors import UnknownTopicError
+from leanops.domain.errors import TopicPausedError, UnknownTopicError
 from leanops.domain.tables import OPS, RAW
 from leanops.domain.topics import check_new_topic
 from leanops.ports.state import SCHEMA_REGISTRY, Row, Stored
@@ -90,6 +90,13 @@ def list_topics(platform: Platform) -> list[Topic]:
 def find_topic(platform: Platform, topic: str) -> Topic:
     """One registered topic; raises UnknownTopicError."""
     return _topic(_stored(platform, topic))
+
+
+def check_running(platform: Platform, topic: str) -> None:
+    """Raise where a topic is paused: nobody's tables are replaced or moved meanwhile."""
+    found = find_topic(platform, topic)
+    if found.status == PAUSED:
+        raise TopicPausedError(topic, found.reason)
 
 
 def pause_topic(platform: Platform, topic: str, reason: str | None) -> Topic:
