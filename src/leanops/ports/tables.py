@@ -45,8 +45,13 @@ class Catalog(Protocol):
         nothing should be appended.
         """
 
-    def select(self, name: str, columns: Sequence[str], where: str = "true") -> list[dict[str, Any]]:
-        """Small reads: the rows that match, only these columns; nothing where the table does not exist."""
+    def select(
+        self, name: str, columns: Sequence[str], where: str = "true", *, at: int | None = None
+    ) -> list[dict[str, Any]]:
+        """Small reads: the rows that match, only these columns; nothing where the table does not exist.
+
+        `at` is a snapshot; without it the table is read as it is now.
+        """
 
     def delete(self, name: str, where: str) -> None:
         """Remove the rows that match, in one commit; nothing where the table does not exist."""
@@ -116,6 +121,12 @@ class Lake(Protocol):
 
         Twice is the same as once: a row of the same batch stays as it is.
         """
+
+    def hide_values(self, name: str, topic: str, columns: Sequence[str], paths: Sequence[str]) -> None:
+        """Hide what a topic's error rows show of these columns and paths, in one commit; twice is once."""
+
+    def forget_keys(self, name: str, topic: str, before: int) -> None:
+        """Take the keys out of a topic's error rows that schema versions before this one wrote."""
 
     def append_new(self, rows: "DataFrame", name: str, key: str, where: Mapping[str, Sequence[str]]) -> None:
         """Append the rows whose key is not there yet; `where` names the partitions it can be in."""

@@ -22,6 +22,7 @@ def activate(platform: Platform, operation: Operation, lease: Lease) -> Schema:
     there = platform.schemas.active(topic)
     if there and there.version > version:
         raise CommitRefusedError(f"{topic}: schema version {there.version} is active already, after {version}")
+    _hide_errors(platform, operation)
     platform.step("before activate")
     platform.schemas.activate(topic, version)
     platform.step("after activate")
@@ -33,6 +34,28 @@ def activate(platform: Platform, operation: Operation, lease: Lease) -> Schema:
     enable_topic(platform, topic, version)
     platform.step("after enable")
     return schema
+
+
+def _hide_errors(platform: Platform, operation: Operation) -> None:
+    """What becomes PII with this version is hidden in the error rows that are there; what an earlier try hid stays."""
+    before = platform.schemas.version(operation.topic, operation.previous) if operation.previous else None
+    after = platform.schemas.version(operation.topic, operation.version)
+    if before is None or after is None:
+        return
+    known = {(column.name, column.path) for column in before.payload_columns if column.pii}
+    hidden = [one for one in after.payload_columns if one.pii and (one.name, one.path) not in known]
+    databases = platform.rules.databases
+    if hidden and platform.catalog.load(databases.errors):
+        paths = [column.path for column in hidden if column.path]
+        platform.step("before hide")
+        platform.lake().hide_values(databases.errors, operation.topic, [column.name for column in hidden], paths)
+        platform.step("after hide")
+    if after.keys.pii and not before.keys.pii:
+        for name in (databases.errors, databases.parse_errors):
+            if platform.catalog.load(name):
+                platform.step("before forget keys")
+                platform.lake().forget_keys(name, operation.topic, operation.version)
+                platform.step("after forget keys")
 
 
 def fingerprint(schema: Schema) -> str:
