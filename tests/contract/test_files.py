@@ -210,3 +210,11 @@ def test_a_folder_that_cannot_be_written_is_an_outage_in_one_line(tmp_path: Path
 
     with pytest.raises(FilesUnavailableError, match="check the folder"):
         Folder(tmp_path / "files").put("name", b"data")
+
+
+def test_a_folder_that_is_made_holds_no_file(files: Store) -> None:
+    files.make_folder("orders/pending")
+    files.make_folder("orders/pending")
+    assert list(files.names("")) == []
+    files.put("orders/pending/a.json", b"{}")
+    assert list(files.names("orders/")) == ["orders/pending/a.json"]

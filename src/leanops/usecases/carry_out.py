@@ -17,6 +17,7 @@ from leanops.usecases.shadow import Progress, Shadow, drop_shadow, forget_shadow
 from leanops.usecases.shadow_curated import build_curated
 from leanops.usecases.shadow_standardized import build_standardized
 from leanops.usecases.swap import swap
+from leanops.usecases.take_back import take_back_errors
 
 OPERATION = "operation"
 """Where tries of a topic's operation are counted, beside those of its layers."""
@@ -103,6 +104,8 @@ def cancel(platform: Platform, topic: str) -> Operation:
                 f"{topic}: its {operation.work.value} is past the point of undoing; finish it with: "
                 f"leanops rebuild {topic} --resume"
             )
+        if found.stage == Stage.GOING:
+            take_back_errors(platform, operation)
         drop_shadow(platform, operation)
         close(platform, operation)
         forget_failures(platform, topic, OPERATION)

@@ -56,6 +56,7 @@ def add_topics(platform: Platform, topics: Mapping[str, Origin | None]) -> None:
     for topic in topics:
         platform.catalog.create(platform.rules.databases.raw_table(topic), RAW)
         if topic not in known:
+            platform.schemas.make_place(topic)
             _write(platform, None, topic, status=READY, processing_enabled=False, schema_version=None, reason=None)
     _register(platform, topics)
 
