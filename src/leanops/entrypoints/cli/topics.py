@@ -105,7 +105,7 @@ def add(topics: NewTopics) -> None:
 
 @app.command()
 def pause(topic: SomeTopic = None, every: All = False, reason: Reason = None) -> None:
-    """Stop processing a topic, or all. Events keep landing in RAW."""
+    """Stop processing a topic, or all: no cycle, no rebuild, no rollback. Events keep landing in RAW."""
     with opened() as runtime:
         from leanops.usecases.topics import pause_topic
 
