@@ -11,6 +11,9 @@ from leanops.domain.schema_plan import SchemaPlan
 from leanops.usecases.places import has_rows
 from leanops.usecases.platform import Platform
 
+LOOKED_AT = 10_000
+"""About so many events are asked whether they have the keys of a file that nobody looks at."""
+
 
 def plan_on_rows(
     platform: Platform,
@@ -25,7 +28,7 @@ def plan_on_rows(
     if found.kind is Kind.NEUTRAL and not recurates:
         return None
     decides = recurates or _decides(platform, schema, found)
-    if not decides and not is_shown:
+    if not (decides or is_shown or _reads_keys_anew(schema, found)):
         return None
     databases = platform.rules.databases
     raw = platform.catalog.load(databases.raw_table(topic))
@@ -34,7 +37,8 @@ def plan_on_rows(
     from leanops.usecases.plan_schema import ALL, plan_schema
 
     try:
-        return plan_schema(platform, platform.lake(), topic, schema, sample=None if decides else ALL)
+        sample = None if decides else ALL if is_shown else LOOKED_AT
+        return plan_schema(platform, platform.lake(), topic, schema, sample=sample)
     except UsageError as unreadable:
         what, _, hint = str(unreadable).partition("; ")
         raise InvalidSchemaError(topic, [Problem(Code.BAD_PATH, "/payload_columns", what, hint)]) from None
@@ -44,7 +48,7 @@ def _decides(platform: Platform, schema: Schema, found: Difference) -> bool:
     """Whether the plan can refuse the schema, or have old rows follow it."""
     curated = platform.rules.databases.curated_table(schema.table_name)
     follows = found.kind is Kind.ADDITIVE and found.changes_rows and has_rows(platform, curated)
-    return follows or schema.policies.cde_error_rate_fail is not None or _reads_keys_anew(schema, found)
+    return follows or schema.policies.cde_error_rate_fail is not None
 
 
 def _reads_keys_anew(schema: Schema, found: Difference) -> bool:
