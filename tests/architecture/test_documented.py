@@ -10,8 +10,15 @@ from pydantic import BaseModel
 
 from leanops.entrypoints.cli.app import app
 from leanops.settings import Settings
+from leanops.transforms.flatten import hmac_of
 
 REFERENCE = Path(__file__).parents[2] / "docs/reference"
+
+
+def test_the_hmac_of_the_reference_is_the_one_that_is_computed() -> None:
+    page = (REFERENCE / "schema.md").read_text(encoding="utf-8")
+    key, value, sealed = re.search(r"^key +(\S+)\nvalue +(\S+)\nHMAC +(\S+)$", page, re.MULTILINE).groups()  # type: ignore[union-attr]
+    assert hmac_of(value, key.encode()) == sealed
 
 
 class Setting(NamedTuple):

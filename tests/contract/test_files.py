@@ -220,3 +220,11 @@ def test_a_file_is_replaced_only_where_it_is_still_what_it_was(files: Store) -> 
     assert not files.replace("a/b", b"0", b"2")
     assert files.replace("a/b", b"1", b"2")
     assert (files.get("a/b"), list(files.names(""))) == (b"2", ["a/b"])
+
+
+def test_a_folder_that_is_made_holds_no_file(files: Store) -> None:
+    files.make_folder("orders/pending")
+    files.make_folder("orders/pending")
+    assert list(files.names("")) == []
+    files.put("orders/pending/a.json", b"{}")
+    assert list(files.names("orders/")) == ["orders/pending/a.json"]

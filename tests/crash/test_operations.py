@@ -155,8 +155,8 @@ class Story:
 DEPLOYS = pytest.mark.parametrize(
     ("schemas", "consent", "scope"),
     [
-        pytest.param((BY_ORDER, SCHEMA), Consent(rebuild=True), Scope.BOTH, id="breaking"),
-        pytest.param((with_least(2), SCHEMA), Consent(recurate=True), Scope.CURATED, id="recurate"),
+        pytest.param((BY_ORDER, SCHEMA), Consent(rebuild=True, missing=Accept.ALL), Scope.BOTH, id="breaking"),
+        pytest.param((with_least(2), SCHEMA), Consent(recurate=True, missing=Accept.ALL), Scope.CURATED, id="recurate"),
         pytest.param((with_least(2), SCHEMA), Consent(recurate=False), Scope.NONE, id="plain"),
     ],
 )
@@ -182,7 +182,7 @@ def test_a_rollback_killed_at_each_of_its_steps_comes_to_its_end(world: World) -
     story.catch_up()
 
     def work(at: Platform) -> None:
-        roll_back_topic(at, plan_rollback(at, "orders", snapshot=view.head), "tester")
+        roll_back_topic(at, plan_rollback(at, "orders", snapshot=view.head), "tester", accept=Accept.ALL)
 
     assert story.killed_at_every_step(work, story.curated()) > 6
     after, story.model = story.model, replace_errors(then, story.model)
@@ -203,7 +203,7 @@ def test_a_rollback_over_a_rebuild_killed_at_each_of_its_steps_comes_to_its_end(
     story.model.rebuild(story.rows)
 
     def work(at: Platform) -> None:
-        roll_back_topic(at, plan_rollback(at, "orders", snapshot=head), "tester")
+        roll_back_topic(at, plan_rollback(at, "orders", snapshot=head), "tester", accept=Accept.ALL)
 
     assert story.killed_at_every_step(work, story.curated()) > 15
     # Curated is made anew from the Standardized that is back, beside the one that was live.
@@ -265,7 +265,10 @@ def test_a_rollback_is_finished_or_undone_and_the_next_cycle_catches_up(world: W
         story.arrive()
         story.catch_up()
         went_on = story.abandoned(
-            stop_at(step), lambda at, to=before: roll_back_topic(at, plan_rollback(at, "orders", snapshot=to), "tester")
+            stop_at(step),
+            lambda at, to=before: roll_back_topic(
+                at, plan_rollback(at, "orders", snapshot=to), "tester", accept=Accept.ALL
+            ),
         )
         world.settle()
         after = story.model

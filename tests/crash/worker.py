@@ -8,6 +8,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+from leanops.domain.operations import Accept
 from leanops.ports.tables import Merge
 from leanops.runtimes.embedded import Embedded
 from leanops.usecases.deploy_schema import Consent, deploy_schema
@@ -89,7 +90,9 @@ def operate(world: World) -> None:
         platform = world.platform()
         active = platform.schemas.active(TOPIC)
         schema = SCHEMA if active and active.keys.idempotency_key == BY_ORDER["keys"]["idempotency_key"] else BY_ORDER
-        deploy_schema(platform, TOPIC, json.dumps(schema), "worker", "worker", Consent(rebuild=True))
+        deploy_schema(
+            platform, TOPIC, json.dumps(schema), "worker", "worker", Consent(rebuild=True, missing=Accept.ALL)
+        )
 
 
 def say(what: dict[str, Any]) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tests.oracle.casts import check
+from tests.oracle.casts import check, hmac_hex
 from tests.oracle.flat import Bad, Limits, flatten
 from tests.oracle.names import register
 from tests.oracle.rows import (
@@ -17,6 +17,7 @@ from tests.oracle.rows import (
     Schema,
     canonical,
     key_of,
+    key_path,
     named_paths,
     period_of,
     version_of,
@@ -68,12 +69,14 @@ class Model:
         self.batch_seq += 1
         for raw in sorted(raw_rows, key=lambda raw: (raw.ingestion_ts, raw.publish_time)):
             self.raw.setdefault(raw.message_id, raw)
-        self.names = register(self.names, named_paths(self.schema))
         by_key: dict[str, list[Row]] = {}
         for raw in raw_rows:
             row = self._parse(raw, counts)
             if row:
                 by_key.setdefault(row.record_key, []).append(row)
+        flat = [flatten(raw.json_payload, self.limits) for raw in raw_rows]
+        seen = {path for found in flat if not isinstance(found, Bad) for path in found.cells}
+        self.names = register(self.names, seen & self._exempt())
         self._evolve({path for rows in by_key.values() for row in rows for path in row.cells})
         for rows in by_key.values():
             self._upsert(rows, counts)
@@ -170,13 +173,16 @@ class Model:
         if isinstance(flat, Bad):
             failures: list[Failure] = [(flat.rule, None)]
         else:
-            unknown = sorted(set(flat.cells) - set(self.names) - DEFAULT_PATHS, key=str.encode)
+            unknown = sorted(set(flat.cells) - set(self.names) - self._exempt(), key=str.encode)
             failures = [("unknown_field", path) for path in unknown] if self._contract() == "quarantine" else []
         if failures:
             counts["parse_errors"] += 1
             self.parse_errors[raw.message_id] = failures
             return None
         key, version = key_of(raw, flat, self.schema, self.pii_key), version_of(raw, flat, self.schema)
+        cells = dict(flat.cells)
+        if self._sealed_path() in cells:
+            cells[self._sealed_path()] = hmac_hex(cells[self._sealed_path()], self.pii_key)
         counts["missing_keys"] += key is None
         counts["version_fallback"] += version is None
         return Row(
@@ -189,14 +195,13 @@ class Model:
             ingestion_ts=raw.ingestion_ts,
             last_updated_ts=version or raw.publish_time,
             first_seen_ts=raw.ingestion_ts,
-            cells=flat.cells,
+            cells=cells,
             batch_seq=self.batch_seq,
         )
 
     def _evolve(self, paths: set[str]) -> None:
         """Gives columns to new paths in path order, as far as contract and limits allow."""
-        self.names = register(self.names, paths & DEFAULT_PATHS)
-        others = len(set(self.names) - named_paths(self.schema) - DEFAULT_PATHS)
+        others = len(set(self.names) - self._exempt())
         room = max(0, min(self.limits.new_columns, self.limits.columns - others))
         new = sorted(paths - set(self.names), key=str.encode)
         if self._contract() == "evolve":
@@ -243,12 +248,27 @@ class Model:
             name = column["name"]
             path = canonical(column["path"]) if column.get("path") else paths.get(name, "")
             values[name], broken = check(column, row.cells.get(path), self.pii_key)
+            if (
+                column.get("pii") == "hmac"
+                and path == self._sealed_path()
+                and row.cells.get(path) == row.idempotency_key
+            ):
+                values[name] = row.idempotency_key  # no seal over a seal
             failures += [(rule, name) for rule in broken]
         return values, failures
 
     def _message_in_curated(self, row: Row) -> str | None:
         stored = self.curated.get(row.idempotency_key or "")
         return stored.source.message_id if stored else None
+
+    def _sealed_path(self) -> str | None:
+        """Where the key stands, if it is sealed."""
+        is_sealed = ((self.schema or {}).get("keys") or {}).get("pii") == "hmac"
+        return (key_path(self.schema, "idempotency_key") or KEY_PATH) if is_sealed else None
+
+    def _exempt(self) -> set[str]:
+        """Paths that have a column from the first event on that has them, whatever contract and limits say."""
+        return named_paths(self.schema) | DEFAULT_PATHS
 
     def _contract(self) -> str:
         return ((self.schema or {}).get("policies") or {}).get("unknown_fields", "evolve")

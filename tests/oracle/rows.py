@@ -76,7 +76,7 @@ def key_path(schema: Schema | None, name: str) -> str | None:
 
 
 def named_paths(schema: Schema | None) -> set[str]:
-    """The paths the schema names: they have a column outside all limits."""
+    """The paths the schema names: once an event has one, it has a column outside all limits."""
     keys = [key_path(schema, name) for name in ("idempotency_key", "version", "period")]
     columns = [column.get("path") for column in (schema or {}).get("payload_columns") or []]
     return {path for path in keys if path} | {canonical(path) for path in columns if path}

@@ -1,6 +1,7 @@
 """Rubbish in: every event ends in a table with a reason, or a clear line says what is wrong; nothing half-written."""
 
 import json
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
@@ -10,8 +11,12 @@ from leanops.domain.batches import ColumnLimits
 from leanops.domain.errors import CommitRefusedError
 from leanops.ports.state import BATCHES
 from leanops.ports.tables import Lake
+from leanops.usecases.deploy_schema import Consent, deploy_schema
+from leanops.usecases.rebuild import rebuild_topic
+from tests.oracle.model import Model
 from tests.oracle.rows import RawRow
-from tests.world import World
+from tests.verify import assert_tables
+from tests.world import PII_KEY, Abandoned, World
 
 SCHEMA: dict[str, Any] = {
     "table_name": "orders",
@@ -70,6 +75,16 @@ GOOD = {
 
 def event(name: str, payload: str, key: str | None = None) -> RawRow:
     return RawRow(name, datetime(2026, 5, 6, tzinfo=UTC), "orders", payload, 1, key)
+
+
+def stop_at(wanted: str) -> Callable[[str], None]:
+    """A step function that abandons the work at a step."""
+
+    def step(name: str) -> None:
+        if name == wanted:
+            raise Abandoned(name)
+
+    return step
 
 
 def test_every_bad_document_is_a_parse_error_with_its_rule_and_the_good_ones_beside_it_arrive(world: World) -> None:
@@ -172,6 +187,63 @@ def test_pii_never_stands_in_curated_or_in_an_error_row(world: World) -> None:
     tables = [world.curated("orders"), world.errors(world.databases.errors, "orders")]
     assert [len(table) for table in tables] == [1, 1]
     assert not any(text in str(tables) for text in (secret, "c@e.de"))
+
+
+def test_error_rows_hide_what_becomes_pii_later(world: World) -> None:
+    """Also where the row passes by then, so that nothing writes its errors again; and other topics are left alone."""
+    clear = [
+        {"name": "mail", "path": "$.mail", "type": "STRING", "rules": {"max_length": 5}},
+        SCHEMA["payload_columns"][0],
+    ]
+    for topic in ("orders", "others"):
+        world.add(topic, json.dumps({**SCHEMA, "payload_columns": clear, "table_name": topic}))
+        payload = json.dumps({"mail": "canary@example.com", "amount": "much"})
+        world.publish(topic, [event("m1", payload, key="k1"), event("m2", "{", key="k2")])
+    world.cycle()
+    errors = world.databases.errors
+    assert "canary" in str(world.errors(errors, "orders"))
+
+    sealed = [{"name": "contact", "path": "$.mail", "type": "STRING", "pii": "mask"}, clear[1]]
+    text = json.dumps({**SCHEMA, "payload_columns": [{**sealed[0]}, {**clear[1], "type": "STRING"}]})
+    stopped = world.platform(step=stop_at("after hide"))
+    with pytest.raises(Abandoned):
+        deploy_schema(stopped, "orders", text, "f", "tester", Consent(rebuild=True))
+    world.wait_for_leases()
+    world.settle()
+    assert world.platform().schemas.active("orders").version == 2
+    (row,) = world.errors(errors, "orders")
+    shown = {(one["rule"], one["column"]): one["value"] for one in row["failures"]}
+    assert shown == {("rule_length", "mail"): "***", ("cast_failed", "amount"): "much"}
+    assert (row["status"], row["attempts"]) == ("OPEN", 1)
+    assert "canary" in str(world.errors(errors, "others"))
+
+
+def test_a_sealed_key_stands_in_clear_nowhere_but_in_raw(world: World) -> None:
+    key = {"name": "who", "path": "$.mail", "type": "STRING", "pii": "hmac"}
+    keys = {"idempotency_key": "$.mail", "pii": "hmac"}
+    schema = {**SCHEMA, "keys": keys, "payload_columns": [key, SCHEMA["payload_columns"][0]]}
+    world.add("orders", json.dumps(schema))
+    model = Model("orders", schema, pii_key=PII_KEY)
+    texts = [
+        '{"mail":"canary@example.com","amount":1}',
+        '{"mail":["canary@example.com"],"amount":1}',
+        '{"mail":"canary@example.com","amount":2,"new":1}',
+        '{"mail":"canary2@example.com","amount":"much"}',
+    ]
+    for number, text in enumerate(texts):
+        batch = [event(f"m{number}", text, key=f"e{number}")]
+        world.publish("orders", batch)
+        world.cycle()
+        model.standardize(batch)
+        model.curate()
+    for _ in range(2):
+        assert_tables(world, "orders", model)
+        errors = world.errors(world.databases.errors, "orders")
+        assert len(errors) == 1
+        assert "canary" not in str([world.standardized("orders"), world.curated("orders"), errors])
+        rebuild_topic(world.platform(), "orders", "tester")
+        model.rebuild([row for _, rows in world.published["orders"] for row in rows])
+    assert {row["who"] == row["idempotency_key"] for row in world.curated("orders")} == {True, False}
 
 
 def test_a_batch_out_of_balance_is_not_committed_and_leaves_nothing_half_written(

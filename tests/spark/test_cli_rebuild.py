@@ -39,11 +39,11 @@ def leanops(tmp_path: Path) -> Iterator[Leanops]:
         assert words_in is not None
         assert ended_out is not None
 
-        def command(*words: str) -> Ran:
+        def command(*words: str, code: int = 0) -> Ran:
             words_in.write(json.dumps(words) + "\n")
             words_in.flush()
             ran = Ran(*json.loads(ended_out.readline() or '[-1, "", "the worker died"]'))
-            assert ran.code == 0, (words, ran)
+            assert ran.code == code, (words, ran)
             return ran
 
         yield command
@@ -87,14 +87,18 @@ def test_a_topic_is_rebuilt_rolled_back_and_caught_up_by_commands(leanops: Leano
     kinds = [one["kind"] for one in leanops("topics", "show", "orders", "--json").json["snapshots"]]
     assert kinds == ["rebuild", "batch", "batch"]
 
-    dry = leanops("rollback", "orders", "--to", str(first))
+    dry = leanops("rollback", "orders", "--to", str(first), code=2)
     assert dry.err.splitlines() == [
         f"  Standardized goes to snapshot {first}: 3 rows become 2",
         "  Curated is made anew from it",
         "  a rebuild and what came after it are undone; RAW rows to be read again once it is resumed: 1",
+        "error: a rollback changes tables; confirm with --yes",
     ]
+    held = leanops("rollback", "orders", "--to", str(first), "--yes", code=1)
+    assert "1 keys of iceberg_curated_db.orders would be missing" in held.err
+    leanops("rebuild", "orders", "--cancel")
     assert set(rows(leanops)) == {"k1", "k2", "k3"}
-    done = leanops("rollback", "orders", "--to", str(first), "--yes")
+    done = leanops("rollback", "orders", "--to", str(first), "--accept-missing", "1", "--yes")
     assert done.out.startswith(f"orders: rolled back to snapshot {first}, 2 rows in Standardized\nit stays paused")
     assert rows(leanops) == {"k1": (1, 2), "k2": (22, 2)}
     assert leanops("cycle", "--json").json["outcome"] == "paused"
@@ -106,3 +110,25 @@ def test_a_topic_is_rebuilt_rolled_back_and_caught_up_by_commands(leanops: Leano
     status = leanops("status", "--json").json
     assert (status["balanced"], status["topics"][0]["lag_rows"]) == (True, 0)
     assert status["topics"][0]["open_errors"] == {"parse_errors": 0, "errors": 0}
+
+
+@pytest.mark.slow
+def test_yes_lets_no_row_leave_curated(leanops: Leanops, tmp_path: Path) -> None:
+    schema = tmp_path / "schema.json"
+    schema.write_text(schema_text(column("a"), keys=KEYS))
+    leanops("topics", "add", "orders")
+    publish(leanops, tmp_path, {"id": "k1", "a": "1"}, {"id": "k2", "a": "22"}, {"id": "k3", "a": "x"})
+    leanops("schema", "deploy", "orders", str(schema), "--yes")
+    leanops("cycle")
+
+    for change, option in (({"rules": {"max_length": 1}}, "--recurate"), ({"type": "INT"}, "--rebuild")):
+        schema.write_text(schema_text(column("a", **change), keys=KEYS))
+        refused = leanops("schema", "deploy", "orders", str(schema), "--yes", option, code=2)
+        assert refused.err.splitlines()[-1] == ("error: 1 key would leave Curated; let it go with --accept-missing 1")
+        assert "1 would leave Curated if old rows followed" in " ".join(refused.err.split())
+        assert (len(rows(leanops)), leanops("cycle", "--json").json["outcome"]) == (3, "no_new_data")
+    deployed = leanops("schema", "deploy", "orders", str(schema), "--yes", "--rebuild", "--accept-missing", "1")
+    assert "schema version 2 is active; Curated was made anew" in deployed.out
+    assert rows(leanops) == {"k1": (1, 2), "k2": (22, 2)}
+    again = leanops("schema", "deploy", "orders", str(schema), "--yes", "--recurate")
+    assert "schema version 2 is active already; Curated was made anew" in again.out

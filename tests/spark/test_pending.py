@@ -82,6 +82,14 @@ def test_a_breaking_file_that_asks_for_a_rebuild_makes_the_table_anew(orders: Wo
     assert values(orders, "a") == list(range(10))
 
 
+def test_a_file_whose_version_no_event_has_is_refused(orders: World) -> None:
+    keys = {**KEYS, "version": "$.bb"}
+    verdict = take(orders, schema_text(column("a"), keys=keys, policies={"on_breaking": "rebuild"}))
+    assert [(one.code.value, one.pointer) for one in verdict.problems] == [("path_unseen", "/keys/version")]
+    assert verdict.problems[0].message == "$.bb is in 0 of 10 events"
+    assert verdict.problems[0].hint.startswith("did you mean $.b?")
+
+
 LOSING = text(column("a", type="DATE"), on_breaking="rebuild")
 """No row of the fixture passes it."""
 

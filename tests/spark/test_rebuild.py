@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from leanops.domain.errors import OperationBlockedError, RetryableError
+from leanops.domain.errors import OperationBlockedError, RetryableError, TopicPausedError
 from leanops.domain.operations import Accept, Scope
 from leanops.usecases.carry_out import cancel, resume
 from leanops.usecases.deploy_schema import Consent, deploy_schema
@@ -18,14 +18,14 @@ from leanops.usecases.plan_cycle import plan_cycle
 from leanops.usecases.rebuild import rebuild_topic
 from leanops.usecases.rollback import plan_rollback, roll_back_topic
 from leanops.usecases.run_cycle import _Cycle
-from leanops.usecases.topics import resume_topic
+from leanops.usecases.topics import pause_topic, resume_topic
 from leanops.views.balance import whole_topic
 from tests.builders import column, schema_text
 from tests.oracle.model import Model
 from tests.oracle.rows import RawRow
 from tests.oracle.streams import SCHEMA, make_stream
 from tests.verify import assert_tables, sources_of
-from tests.world import FIRST, PII_KEY, World, few_batches
+from tests.world import FIRST, PII_KEY, Abandoned, World, few_batches
 
 
 def processed(world: World, seed: int, schema: dict[str, Any] = SCHEMA) -> Model:
@@ -160,12 +160,44 @@ def test_keys_that_would_go_missing_stop_a_rebuild_until_somebody_agrees(world: 
     held = world.cycle()["orders"]
     assert (held.outcome, "--accept-missing" in str(held.reason)) == ("paused", True)
     assert len(world.curated("orders")) == 4
-    found = resume(world.platform(), "orders", accept_missing=True)
+    with pytest.raises(OperationBlockedError, match=r"--resume --accept-missing 2, or undo"):
+        resume(world.platform(), "orders", accept=1)
+    found = resume(world.platform(), "orders", accept=2)
     assert found is not None
     assert (found.rows_before, found.rows_after, found.failing, found.lost) == (4, 2, 2, 0)
     assert world.cycle()["orders"].outcome == "done"
     assert sorted(row["a"] for row in world.curated("orders")) == [2, 3, 4]
     assert {row["message_id"] for row in world.errors(world.databases.errors, "orders")} == {"m0", "m1"}
+
+
+def test_a_deployment_lets_no_more_keys_go_than_somebody_named(world: World) -> None:
+    world.add("orders", plain())
+    world.publish("orders", events(0, 4))
+    world.cycle()
+    strict = plain(column("a", type="BIGINT", rules={"min": 2}))
+    for consent in (Consent(recurate=True), Consent(recurate=True, missing=1)):
+        with pytest.raises(OperationBlockedError, match=r"2 keys .* would be missing"):
+            deploy_schema(world.platform(), "orders", strict, "f", "tester", consent)
+        cancel(world.platform(), "orders")
+        assert len(world.curated("orders")) == 4
+    done = deploy_schema(world.platform(), "orders", strict, "f", "tester", Consent(recurate=True, missing=2))
+    assert (done.scope, sorted(row["a"] for row in world.curated("orders"))) == (Scope.CURATED, [2, 3])
+
+
+def test_the_active_schema_is_applied_to_old_rows_when_it_is_deployed_again(world: World) -> None:
+    world.add("orders", plain())
+    world.publish("orders", events(0, 4))
+    world.cycle()
+    strict = plain(column("a", type="BIGINT", rules={"min": 2}))
+    assert deploy_schema(world.platform(), "orders", strict, "f", "tester").scope == Scope.NONE
+    pause_topic(world.platform(), "orders", None)
+    again = Consent(recurate=True, missing=2)
+    with pytest.raises(TopicPausedError):
+        deploy_schema(world.platform(), "orders", strict, "f", "tester", again)
+    resume_topic(world.platform(), "orders")
+    done = deploy_schema(world.platform(), "orders", strict, "f", "tester", again)
+    assert (done.is_new, done.scope, done.schema.version) == (False, Scope.CURATED, 2)
+    assert sorted(row["a"] for row in world.curated("orders")) == [2, 3]
 
 
 def test_a_wider_type_is_widened_in_place_and_old_snapshots_stay_readable(world: World) -> None:
@@ -196,7 +228,11 @@ def test_a_rollback_goes_back_over_a_rebuild_by_a_commit_of_its_own(world: World
     rebuild_topic(world.platform(), "orders", "tester")
     plan = plan_rollback(world.platform(), "orders", snapshot=before)
     assert (plan.by_replace, plan.curated_snapshot, plan.rows_now, plan.rows_then) == (True, None, 6, 4)
-    roll_back_topic(world.platform(), plan, "tester")
+    with pytest.raises(OperationBlockedError, match=r"2 keys .* would be missing"):
+        roll_back_topic(world.platform(), plan, "tester")
+    cancel(world.platform(), "orders")
+    assert len(world.curated("orders")) == 6
+    roll_back_topic(world.platform(), plan, "tester", accept=2)
     assert sorted(row["a"] for row in world.curated("orders")) == [0, 1, 2, 3]
     assert len(world.standardized("orders")) == 4
     assert world.cycle()["orders"].outcome == "paused"
@@ -256,9 +292,8 @@ def test_a_key_path_that_no_event_has_empties_no_table(world: World) -> None:
     world.publish("orders", events(0, 4))
     world.cycle()
     wrong = plain(keys={"idempotency_key": "$.typo"})
-    unasked = Consent(rebuild=True, missing=Accept.NONE)
     with pytest.raises(OperationBlockedError, match=r"4 keys of .* would be missing"):
-        deploy_schema(world.platform(), "orders", wrong, "f", "tester", unasked)
+        deploy_schema(world.platform(), "orders", wrong, "f", "tester", Consent(rebuild=True))
     cancel(world.platform(), "orders")
     assert world.cycle()["orders"].outcome == "no_new_data"
     assert len(world.curated("orders")) == 4
@@ -275,7 +310,9 @@ def test_a_rollback_leaves_nothing_in_curated_that_it_undoes(world: World) -> No
         heads.append(world.embedded.platform.catalog.load(world.databases.standardized_table("orders")).head)
     rebuild_topic(world.platform(), "orders", "tester", scope=Scope.CURATED)
     assert [row["a"] for row in world.curated("orders")] == [5]
-    roll_back_topic(world.platform(), plan_rollback(world.platform(), "orders", snapshot=heads[0]), "tester")
+    roll_back_topic(
+        world.platform(), plan_rollback(world.platform(), "orders", snapshot=heads[0]), "tester", accept=Accept.ALL
+    )
     assert world.curated("orders") == []
 
 
@@ -289,7 +326,7 @@ def test_a_cycle_planned_before_a_rollback_does_not_redo_it(world: World) -> Non
     world.publish("orders", events(4, 5))
     platform = world.platform()
     late = plan_cycle(platform, None)[0]
-    roll_back_topic(platform, plan_rollback(platform, "orders", snapshot=before), "tester")
+    roll_back_topic(platform, plan_rollback(platform, "orders", snapshot=before), "tester", accept=2)
     result = _Cycle(platform, lambda _topic, _step: None, False).run_bin([late])["orders"]
     assert (result.outcome, len(world.curated("orders"))) == ("paused", 2)
 
@@ -309,3 +346,46 @@ def test_what_people_said_of_an_error_stays_and_its_tries_are_counted(world: Wor
         "m1": ("OPEN", 3),
     }
     assert found["m0"]["detected_ts"] == ours[0]["detected_ts"]
+
+
+def test_a_rebuild_that_is_undone_late_leaves_no_error_rows(world: World) -> None:
+    world.add("orders", plain(column("a", type="BIGINT", rules={"min": 1})))
+    world.publish("orders", [*events(0, 4), replace(events(9, 10)[0], json_payload="{")])
+    world.cycle()
+    tables = (world.databases.errors, world.databases.parse_errors)
+    before = [world.errors(table, "orders") for table in tables]
+    assert [len(rows) for rows in before] == [1, 1]
+
+    def stop(name: str) -> None:
+        if name == "before replace standardized":
+            raise Abandoned(name)
+
+    strict = plain(column("a", type="INT", rules={"min": 3}), keys={"version": "$.b"})
+    with pytest.raises(Abandoned):
+        deploy_schema(world.platform(step=stop), "orders", strict, "f", "tester", Consent(rebuild=True, missing=2))
+    world.wait_for_leases()
+    during = [{(row["message_id"], row["attempts"]) for row in world.errors(table, "orders")} for table in tables]
+    assert during[1] == {("m9", 2)}
+    cancel(world.platform(), "orders")
+    assert [world.errors(table, "orders") for table in tables] == before
+    assert world.cycle()["orders"].outcome == "no_new_data"
+
+
+def test_a_topic_whose_raw_was_rewritten_goes_on_after_a_rebuild(world: World) -> None:
+    world.add("orders", plain())
+    world.publish("orders", events(0, 6))
+    world.cycle()
+    raw = world.embedded.catalog.load_table(world.databases.raw_table("orders"))
+    raw.delete("message_id in ('m1', 'm5')")
+    world.publish("orders", events(6, 8))
+    stopped = world.cycle()["orders"]
+    assert stopped.outcome == "failed"
+    assert "leanops rebuild TOPIC" in str(stopped.reason)
+    rebuild_topic(world.platform(), "orders", "tester")
+    assert sorted(row["a"] for row in world.curated("orders")) == list(range(8))
+    assert world.cycle()["orders"].outcome == "no_new_data"
+    world.publish("orders", events(8, 9))
+    assert world.cycle()["orders"].outcome == "done"
+    assert sorted(row["a"] for row in world.curated("orders")) == list(range(9))
+    balance = whole_topic(sources_of(world), "orders")
+    assert balance.balanced, balance.complaints()

@@ -5,7 +5,7 @@ import random
 from typing import Any
 
 from leanops.domain.compatibility import Kind
-from leanops.domain.operations import Scope
+from leanops.domain.operations import Accept, Scope
 from leanops.domain.schema import schema_from_json
 from leanops.usecases.deploy_schema import NOTHING_MORE, Consent, Deployed, deploy_schema
 from leanops.usecases.infer_schema import infer_schema
@@ -108,7 +108,7 @@ def test_from_unknown_to_curated_and_through_every_kind_of_change(world: World) 
     platform = world.platform()
     expected = failing_rows(platform, platform.lake(), TOPIC, schema_from_json(json.dumps(strictest), "walk"))
     failing = {(row.message_id, *sorted(one.rule for one in row.failures)) for row in expected.collect()}
-    done = walk.deploy(strictest, Consent(recurate=True))
+    done = walk.deploy(strictest, Consent(recurate=True, missing=Accept.ALL))
     assert done.scope == Scope.CURATED
     assert quarantined(world, done) == failing
     assert len(failing) == walk.plan.failing > 0
@@ -123,7 +123,7 @@ def test_from_unknown_to_curated_and_through_every_kind_of_change(world: World) 
             walk.publish(10)
             arrived.append(True)
 
-    done = walk.deploy(by_order, Consent(rebuild=True), arrive)
+    done = walk.deploy(by_order, Consent(rebuild=True, missing=Accept.ALL), arrive)
     assert (walk.plan.difference.kind, done.scope) == (Kind.BREAKING, Scope.BOTH)
     assert arrived
     walk.cycle()
@@ -131,7 +131,7 @@ def test_from_unknown_to_curated_and_through_every_kind_of_change(world: World) 
     # Back to the first version, which is a new one.
     text = world.platform().schemas.text(TOPIC, 1)
     assert text
-    done = walk.deploy(json.loads(text), Consent(rebuild=True))
+    done = walk.deploy(json.loads(text), Consent(rebuild=True, missing=Accept.ALL))
     assert done.schema.version == 6
     walk.publish(10)
     walk.cycle()

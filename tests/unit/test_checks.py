@@ -53,19 +53,13 @@ def test_names_that_are_given_out_are_right(paths: set[str]) -> None:
     assert misnamed(register({}, paths)) == {}
 
 
-def lines(batches: int, named: str = "", patience: int = 3, **paths: dict[int, frozenset[str]]) -> list[Line]:
+def lines(batches: int, patience: int = 3, **paths: dict[int, frozenset[str]]) -> list[Line]:
     seen = Seen(list(range(1, batches + 1)), {f"$.{path}": kinds for path, kinds in paths.items()})
-    return seen.lines({f"$.{named}"} if named else (), patience)
+    return seen.lines(patience)
 
 
 def test_a_path_is_added_with_the_first_batch_that_has_it() -> None:
     assert lines(3, x={2: NUMBER, 3: NUMBER}) == [Line("$.x", ADDED, 2, None, "number")]
-
-
-def test_a_path_the_schema_names_is_added_at_once() -> None:
-    assert lines(3, "x", x={2: NUMBER, 3: NUMBER}) == [Line("$.x", ADDED, 1)]
-    assert lines(3, "y") == [Line("$.y", ADDED, 1)]
-    assert lines(0, "y") == []
 
 
 def test_a_kind_the_batch_before_had_not_is_a_change() -> None:

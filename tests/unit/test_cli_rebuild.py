@@ -1,5 +1,6 @@
 """Rebuild and rollback on the command line, as far as no Spark is needed; and how unfinished operations are seen."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -39,7 +40,8 @@ def processed(runtime: Embedded, number: int, rows: int) -> int:
     assert view.head is not None
     catalog.create(CURATE, CURATED)
     curated = watermark(number, number, source_uuid=view.uuid, source_snapshot=view.head, batch_id=f"c{number}")
-    catalog.append(CURATE, [{"idempotency_key": f"{number}"}], curated.summary())
+    inserted = replace(curated, counts={"read": 2, "inserted": 1})
+    catalog.append(CURATE, [{"idempotency_key": f"{number}"}], inserted.summary())
     return view.head
 
 
@@ -64,7 +66,9 @@ def begun(runtime: Embedded, stage: Stage = Stage.BUILDING, blocked: str | None 
         (("rebuild", "orders", "--cancel"), "has no unfinished operation"),
         (("rebuild", "nosuch", "--cancel"), "is not registered"),
         (("rebuild", "orders", "--resume", "--cancel"), "choose one"),
-        (("rebuild", "orders", "--accept-missing", "--cancel"), "choose one"),
+        (("rebuild", "orders", "--accept-missing", "all", "--cancel"), "choose one"),
+        (("rebuild", "orders", "--accept-missing", "--yes"), "takes all, or how many keys may leave Curated at most"),
+        (("rebuild", "orders", "--accept-missing", "-1"), "takes all, or how many keys may leave Curated at most"),
         (("rebuild", "orders", "--curated", "--resume"), "leave it out"),
         (("rebuild", "orders", "--curated", "--cancel"), "leave it out"),
         (("rebuild",), "Missing argument 'TOPIC'"),
@@ -112,14 +116,18 @@ def test_a_rollback_shows_what_changes_and_does_nothing_until_it_is_confirmed(
     curated = runtime.platform.catalog.load(CURATE)
     assert curated is not None
     earlier = curated.ancestors()[1].snapshot_id
-    assert ran.code == 0
+    assert (ran.code, ran.out) == (2, "")
     assert ran.err.splitlines() == [
         f"  Standardized goes to snapshot {first}: 3 rows become 2",
-        f"  Curated goes to its snapshot {earlier}",
+        f"  Curated goes to its snapshot {earlier}, without 1 key it has now",
         "  one batch is undone; RAW rows to be read again once it is resumed: 2",
+        "error: orders: 1 key would leave Curated until it is resumed; let it go with --accept-missing 1",
     ]
-    assert ran.out == f"nothing is done yet; do it with: leanops rollback orders --to {first} --yes\n"
-    assert leanops("rollback", "orders", "--to", str(first), "--json").json == {
+    agreed = leanops("rollback", "orders", "--to", str(first), "--accept-missing", "1")
+    assert (agreed.code, agreed.err.splitlines()[-1]) == (2, "error: a rollback changes tables; confirm with --yes")
+    told = leanops("rollback", "orders", "--to", str(first), "--json")
+    assert told.code == 2
+    assert told.json == {
         "topic": "orders",
         "snapshot": first,
         "curated_snapshot": earlier,
@@ -128,6 +136,7 @@ def test_a_rollback_shows_what_changes_and_does_nothing_until_it_is_confirmed(
         "batches": ["b2"],
         "read_again": 2,
         "by_replace": False,
+        "leaving": 1,
         "done": False,
     }
     assert leanops("status", "--json").json["topics"][0]["status"] == "READY"
@@ -138,7 +147,9 @@ def test_a_rollback_between_ancestors_is_done_without_spark_and_leaves_the_topic
 ) -> None:
     first = processed(runtime, 1, 2)
     processed(runtime, 2, 3)
-    ran = leanops("rollback", "orders", "--to", str(first), "--yes")
+    refused = leanops("rollback", "orders", "--to", str(first), "--accept-missing", "0", "--yes")
+    assert (refused.code, "--accept-missing 1" in refused.err) == (2, True)
+    ran = leanops("rollback", "orders", "--to", str(first), "--accept-missing", "1", "--yes")
     assert ran.code == 0, ran.err
     assert ran.out.splitlines() == [
         f"orders: rolled back to snapshot {first}, 2 rows in Standardized",
@@ -245,7 +256,7 @@ def test_a_topic_that_is_worked_on_is_waited_for_and_said_so(leanops: Leanops, r
         ("rebuild", "orders", "--yes"),
         ("rebuild", "orders", "--resume"),
         ("rebuild", "orders", "--cancel"),
-        ("rollback", "orders", "--to", str(first), "--yes"),
+        ("rollback", "orders", "--to", str(first), "--accept-missing", "all", "--yes"),
     ):
         ran = leanops(*words)
         assert (ran.code, ran.out) == (1, "")
@@ -259,9 +270,23 @@ def test_another_operation_is_refused_while_one_stands(leanops: Leanops, runtime
     first = processed(runtime, 1, 2)
     processed(runtime, 2, 3)
     release(runtime.platform, begun(runtime, Stage.GOING))
-    for words in (("rebuild", "orders", "--yes"), ("rollback", "orders", "--to", str(first), "--yes")):
+    back = ("rollback", "orders", "--to", str(first), "--accept-missing", "all", "--yes")
+    for words in (("rebuild", "orders", "--yes"), back):
         ran = leanops(*words)
         assert (ran.code, ran.out) == (2, "")
         assert f"error: orders: {BEGUN} is not finished" in ran.err
     undone = leanops("rebuild", "orders", "--cancel")
     assert (undone.code, "is undone" in undone.out) == (0, True), "none of it is live yet"
+
+
+def test_a_paused_topic_is_neither_rebuilt_nor_rolled_back(leanops: Leanops, runtime: Embedded) -> None:
+    first = processed(runtime, 1, 2)
+    processed(runtime, 2, 3)
+    leanops("topics", "pause", "orders", "--reason", "audit")
+    back = ("rollback", "orders", "--to", str(first), "--accept-missing", "all", "--yes")
+    for words in (("rebuild", "orders", "--yes"), ("rebuild", "orders", "--curated", "--yes"), back):
+        ran = leanops(*words)
+        assert (ran.code, ran.out) == (2, "")
+        assert ran.err.splitlines()[-1] == (
+            "error: orders is paused (audit); go on with it first: leanops topics resume orders"
+        )

@@ -111,6 +111,13 @@ def test_a_file_in_pending_is_taken_away_when_it_is_deployed(leanops: Leanops, t
     assert leanops("schema", "show", topic).code == 0
 
 
+def test_the_folder_of_files_that_wait_is_there_from_the_beginning(leanops: Leanops, topic: str, home: Path) -> None:
+    assert (home / "schemas/orders/pending").is_dir()
+    runtime = Embedded(home)
+    assert runtime.platform.schemas.pending() == []
+    runtime.close()
+
+
 def test_a_good_deploy_clears_what_failed_before(leanops: Leanops, deploy: Deploy, home: Path) -> None:
     runtime = Embedded(home)
     runtime.platform.schemas.fail("orders", "a.json", b"{", "{}")
@@ -147,6 +154,7 @@ def test_a_topic_that_is_worked_on_is_one_line(leanops: Leanops, deploy: Deploy,
         ran = deploy(schema_text())
     runtime.close()
     assert (ran.code, "is working on it" in ran.err.splitlines()[-1]) == (1, True)
+    assert "works on it; waiting up to 0 s until it lets go" in ran.err
 
 
 @pytest.mark.parametrize("content", [b"{", b'{"table_name": 3}', b"\xff"])

@@ -9,6 +9,7 @@ import pytest
 
 from leanops.domain.errors import InvalidSchemaError, LeaseHeldError, UnknownTopicError, UsageError
 from leanops.domain.problems import Code
+from leanops.domain.tables import ERRORS
 from leanops.usecases.deploy_schema import Consent, deploy_schema
 from leanops.usecases.leases import held
 from leanops.usecases.platform import Platform, Secret
@@ -176,3 +177,11 @@ def test_nobody_deploys_to_a_topic_that_is_worked_on(platform: Platform) -> None
     with held(replace(platform, owner="other"), "topic/orders"), pytest.raises(LeaseHeldError):
         deploy(platform, schema_text())
     assert platform.schemas.versions("orders") == []
+
+
+def test_a_column_becomes_pii_without_spark_where_its_topic_has_no_error_rows(platform: Platform) -> None:
+    sealing = replace(platform, secret=KEY)
+    deploy(sealing, schema_text(column("a"), column("b")))
+    platform.catalog.create(platform.rules.databases.errors, ERRORS)
+    platform.catalog.append(platform.rules.databases.errors, [{"error_id": "e", "topic_name": "others"}])
+    assert deploy(sealing, schema_text(column("a"), column("b", pii="hmac"), keys={"pii": "hmac"})) == (2, True)

@@ -108,11 +108,20 @@ def test_paths_the_schema_names_stand_outside_all_limits() -> None:
     named = paths(300, "named")
     full = register({}, paths(1_000, "k"))
     plan = plan_columns(full, [*paths(3), *named[:5]], named, "evolve", DEFAULT)
-    assert sorted(plan.added) == named
+    assert sorted(plan.added) == named[:5]
     assert plan.rescued == tuple(paths(3))
     many = register({}, [*paths(900, "k"), *named])
     roomy = plan_columns(many, paths(101), named, "evolve", DEFAULT)
     assert (len(roomy.added), len(roomy.rescued)) == (100, 1)
+
+
+def test_a_path_that_no_event_has_takes_the_name_of_none_that_has_it() -> None:
+    typo, real = "$.payment_status", "$.payment.status"
+    first = plan_columns({}, [real], [typo], "evolve", DEFAULT)
+    assert first.columns == {real: "payment_status"}
+    late = plan_columns(first.columns, [real, typo], [typo], "quarantine", DEFAULT)
+    assert late.added.keys() == {typo}
+    assert late.columns[real] == "payment_status"
 
 
 def test_more_columns_than_the_limit_leave_no_room_and_take_nothing_away() -> None:

@@ -157,6 +157,7 @@ def test_a_topic_without_a_likely_key_says_so() -> None:
 def test_a_personal_key_is_sealed() -> None:
     found = propose([seen("$.id", "string", "is_email", distinct=EVENTS)], EVENTS, 0)
     assert found.keys == {"idempotency_key": "$.id", "pii": "hmac"}
+    assert [(one.path, one.pii) for one in found.columns] == [("$.id", "hmac")]
 
 
 def test_version_and_period_are_found_by_name_and_content() -> None:

@@ -4,12 +4,16 @@ import json
 import re
 import tracemalloc
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from leanops.domain import problems
 from leanops.domain.json_text import lines_of
 from leanops.domain.lint import Finding, lint, topic_of
+from leanops.domain.problems import Code
+from leanops.domain.schema import schema_from_json
+from tests.builders import column, schema_text
 from tests.unit.test_schema import GOOD
 
 FOLDER = Path(__file__).parents[1] / "malformed"
@@ -252,3 +256,22 @@ def test_a_table_is_compared_also_where_a_file_has_other_problems() -> None:
 )
 def test_the_topic_of_a_file_is_its_folder_in_schemas(file: str, topic: str) -> None:
     assert topic_of(file) == topic
+
+
+@pytest.mark.parametrize(
+    ("said", "pointers"),
+    [
+        ({"pii": "hmac"}, []),
+        ({"pii": "drop"}, []),
+        ({"pii": "mask"}, ["/payload_columns/0/pii"]),
+        ({"pii": "hmac", "rules": {"max_length": 9}}, ["/payload_columns/0/rules"]),
+    ],
+)
+def test_of_a_sealed_key_a_column_can_ask_only_for_its_seal(said: dict[str, Any], pointers: list[str]) -> None:
+    text = schema_text(column("mail", **said), keys={"idempotency_key": "$.mail", "pii": "hmac"})
+    found = [finding.problem for finding in lint({"a.json": text.encode()})]
+    assert [(problem.code, problem.pointer) for problem in found] == [
+        (Code.PII_SEALED_ALREADY, one) for one in pointers
+    ]
+    # A file that is active already stays readable.
+    assert schema_from_json(text, "a.json").keys.pii == "hmac"

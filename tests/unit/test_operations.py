@@ -10,6 +10,7 @@ import pytest
 from leanops.domain.errors import CommitRefusedError, LeaseHeldError, LeaseLostError, StateConflictError, UsageError
 from leanops.domain.operations import (
     Accept,
+    Accepted,
     Operation,
     Place,
     Scope,
@@ -23,6 +24,7 @@ from leanops.domain.snapshots import has_batch
 from leanops.domain.tables import CURATED, STANDARDIZED
 from leanops.ports.state import LOCKS
 from leanops.usecases.carry_out import cancel
+from leanops.usecases.comparison import Comparison
 from leanops.usecases.leases import Lease, held, release
 from leanops.usecases.operations import (
     advance,
@@ -81,7 +83,18 @@ def test_an_operation_comes_back_as_it_was_written() -> None:
         REBUILD, accept=Accept.FAILING, raw=place, standardized=place, curated=place, back_to=5, curated_back_to=6
     )
     assert from_text(to_text(whole)) == whole
+    limited = msgspec.structs.replace(REBUILD, accept=7)
+    assert from_text(to_text(limited)) == limited
     assert from_text(to_text(REBUILD)) == REBUILD
+
+
+@pytest.mark.parametrize(
+    ("accept", "refused"),
+    [(Accept.NONE, 5), (Accept.FAILING, 2), (Accept.ALL, 0), (0, 5), (4, 5), (5, 0), (6, 0)],
+)
+def test_keys_go_missing_only_as_far_as_somebody_let_them(accept: Accepted, refused: int) -> None:
+    assert Comparison(9, 4, "", "", failing=3, lost=2).refused(accept) == refused
+    assert Comparison(9, 9, "", "", failing=0, lost=0).refused(accept) == 0
 
 
 def test_an_operation_stands_from_its_beginning_until_it_is_closed(platform: Platform) -> None:

@@ -16,18 +16,20 @@ from leanops.adapters.files.folder import Folder
 from leanops.adapters.files.schemas import SchemaFiles
 from leanops.domain.errors import InvalidSchemaError
 from leanops.domain.problems import Code, Problem
+from leanops.domain.tables import CURATED, STANDARDIZED
 from leanops.ports.schemas import Pending
 from leanops.usecases.audit import Actor
 from leanops.usecases.batches import record_failure
 from leanops.usecases.carry_out import OPERATION
 from leanops.usecases.deploy_schema import deploy_schema
+from leanops.usecases.finish import finish_operations
 from leanops.usecases.judge_schema import Outcome, Verdict
 from leanops.usecases.leases import held
 from leanops.usecases.operations import standing
 from leanops.usecases.pending import take_pending
 from leanops.usecases.platform import Platform, Secret
 from leanops.usecases.topics import Topic, add_topic, find_topic, pause_topic
-from tests.builders import NOW, column, platform_in, schema, schema_text
+from tests.builders import NOW, column, platform_in, schema, schema_text, watermark
 
 WHO = Actor("someone", "files")
 HMAC = schema_text(column(), column("mail", pii="hmac"))
@@ -311,3 +313,29 @@ def test_a_file_waits_while_an_operation_that_failed_is_not_due_again(platform: 
     verdict = take(platform, folder, schema_text(column("d")))
     assert (verdict.outcome, standing(platform, "orders") is None) == (Outcome.WAITING, False)
     assert "deploy begun at" in (verdict.reason or "")
+
+
+def test_what_a_person_began_and_another_process_finished_is_in_the_audit_log(platform: Platform) -> None:
+    abandon(platform)
+    platform.clock.advance(platform.rules.lease_s + 1)
+    assert audit(platform) == []
+    assert finish_operations(platform) == 1
+    said = '{"version": 1, "finished_by": "worker-1"}'
+    assert audit(platform) == [("someone", "cycle", "schema deploy", "orders", said)]
+
+
+def test_a_file_that_replaces_tables_waits_while_its_topic_is_paused(platform: Platform, folder: Folder) -> None:
+    take(platform, folder, schema_text())
+    catalog, databases = platform.catalog, platform.rules.databases
+    for name, definition in (
+        (databases.standardized_table("orders"), STANDARDIZED),
+        ("iceberg_curated_db.orders", CURATED),
+    ):
+        catalog.create(name, definition)
+        catalog.append(name, [{"message_id": "m1"}], watermark().summary())
+    pause_topic(platform, "orders", "audit")
+    breaking = schema_text(column(type="INT"), policies={"on_breaking": "rebuild"})
+    verdict = take(platform, folder, breaking)
+    assert (verdict.outcome, "orders is paused (audit)" in (verdict.reason or "")) == (Outcome.WAITING, True)
+    assert standing(platform, "orders") is None
+    assert take(platform, folder, schema_text(owner="me")).outcome == Outcome.ACTIVE

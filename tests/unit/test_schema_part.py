@@ -150,7 +150,7 @@ def test_whatever_a_file_is_called_is_told_in_one_line(
     watch = Watch()
     part = SchemaPart(platform, lambda _part, text: told.append(text), watch)
     odd = tmp_path / "schemas" / topic / "pending" / "two\nlines\x1b[31m\udce9.json"
-    odd.parent.mkdir(parents=True)
+    odd.parent.mkdir(parents=True, exist_ok=True)
     odd.write_text(schema_text())
     for _ in range(3):
         part.turn()

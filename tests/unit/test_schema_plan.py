@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from leanops.domain.compatibility import Change, Difference, Kind, difference
+from leanops.domain.problems import Code, Problem
 from leanops.domain.schema import Schema
-from leanops.domain.schema_plan import Example, FailureGroup, Rate, SchemaPlan, Tables, ddl_of, needed
-from leanops.usecases.plan_on_rows import missing_values
+from leanops.domain.schema_plan import Example, FailureGroup, SchemaPlan, Tables, ddl_of, needed, unseen_paths
+from leanops.usecases.plan_on_rows import missing_values, problems_on_rows
 from leanops.views.schemas import GROUPS_SHOWN, plan_lines
 from tests.builders import column, schema
 from tests.unit.conftest import Leanops
@@ -30,7 +31,6 @@ def test_new_columns_and_wider_types_are_altered_in_place() -> None:
     old = schema(column("a", type="INT"))
     new = schema(column("a", type="BIGINT"), column("b", type="DECIMAL(10,2)"))
     assert _ddl(old, new, _tables(a="int")) == (
-        "ALTER TABLE s.orders ADD COLUMN b STRING",
         "ALTER TABLE c.orders ALTER COLUMN a TYPE BIGINT",
         "ALTER TABLE c.orders ADD COLUMN b DECIMAL(10,2)",
     )
@@ -97,7 +97,7 @@ def test_a_plan_is_safe_where_no_row_leaves_and_nothing_breaks(plan: SchemaPlan,
     assert plan.as_json()["safe"] == is_safe
 
 
-def test_the_lines_tell_rows_reasons_and_time() -> None:
+def test_the_lines_tell_rows_and_reasons() -> None:
     group = FailureGroup("rule_min", "amount", "is less than 5", 7, (Example("m1", '4"'), Example("m2", None)))
     plan = replace(
         PLAN,
@@ -107,15 +107,12 @@ def test_the_lines_tell_rows_reasons_and_time() -> None:
         changed=40,
         failures=(group,),
         needs="recurate",
-        estimate_s=200.0,
-        rates={"curated": Rate(5_000, "batch b1")},
     )
     text = "\n".join(plan_lines(plan))
     assert "additive  b STRING added" in text
     assert "all 100 rows of Standardized" in text
     assert "7 fail; today 2 do" in text
     assert '7 rule_min amount: is less than 5; m1 has "4\\""; m2' in text
-    assert "about 3 min (curated at 5,000 rows/s as in batch b1)" in text
 
 
 def test_a_sample_and_rows_of_raw_are_named_as_such() -> None:
@@ -127,8 +124,47 @@ def test_a_sample_and_rows_of_raw_are_named_as_such() -> None:
 
 
 def test_additive_rows_that_would_leave_stay_unless_someone_asks() -> None:
-    said = plan_lines(replace(PLAN, leaving=2, changed=3, needs="recurate", estimate_s=5.0))[-1]
-    assert said.startswith("old rows stay as they are; --recurate applies it to them, about 5 s")
+    said = plan_lines(replace(PLAN, leaving=2, changed=3, needs="recurate"))[-1]
+    assert said.startswith("old rows stay as they are; --recurate --accept-missing 2 applies it to them")
+
+
+def test_a_path_that_no_event_has_is_told_with_the_one_that_was_probably_meant() -> None:
+    new = schema(column("a"), column("status", path="$.payment.statuss"), column("far", path="$.zzz"))
+    found = unseen_paths(new, ["$.a", "$.payment.status", "$.payment.amount"], 300, with_keys=True)
+    assert [(one.pointer, one.nearest) for one in found] == [
+        ("/payload_columns/1/path", "$.payment.status"),
+        ("/payload_columns/2/path", None),
+    ]
+    plan = replace(PLAN, unseen=found)
+    assert plan.is_safe
+    assert problems_on_rows(new, plan) == []
+    text = "\n".join(plan_lines(plan))
+    assert "status: $.payment.statuss is in 0 of 300 events; did you mean $.payment.status?" in text
+    assert "far: $.zzz is in 0 of 300 events; no event has a path like it" in text
+
+
+def test_a_key_that_no_event_has_is_refused_until_somebody_takes_it() -> None:
+    new = schema(column("a"), keys={"idempotency_key": "$.id", "version": "$.updatedat"})
+    assert unseen_paths(new, ["$.a", "$.id"], 300, with_keys=False) == ()
+    plan = replace(PLAN, unseen=unseen_paths(new, ["$.a", "$.id", "$.updatedAt"], 300, with_keys=True))
+    (problem,) = problems_on_rows(new, plan)
+    assert (problem.code, problem.pointer) == (Code.PATH_UNSEEN, "/keys/version")
+    assert str(problem) == (
+        "/keys/version: $.updatedat is in 0 of 300 events; did you mean $.updatedAt? If it is to come: --accept-unseen"
+    )
+    assert problems_on_rows(new, plan, accept_unseen=True) == []
+    assert not plan.is_safe
+    assert plan_lines(plan)[-1] == f"a deployment would refuse it: {problem}"
+
+
+def test_what_a_deployment_would_refuse_is_no_plan_to_go_by() -> None:
+    renamed = Problem(Code.TABLE_RENAMED, "/table_name", "is 'a' today and cannot be renamed", "keep the name of today")
+    plan = replace(PLAN, problems=(renamed,))
+    assert not plan.is_safe
+    assert plan_lines(plan)[-1] == (
+        "a deployment would refuse it: /table_name: is 'a' today and cannot be renamed; keep the name of today"
+    )
+    assert plan.as_json()["problems"][0]["code"] == "table_renamed"
 
 
 def test_a_plan_without_the_rows_of_raw_says_that_they_are_gone() -> None:

@@ -78,6 +78,7 @@ def test_a_snapshot_someone_else_wrote_stops_the_topic(operation: str) -> None:
         with pytest.raises(SourceRewrittenError) as stopped:
             new_range(rewritten, mark)
         assert "snapshot 4" in str(stopped.value)
+        assert "leanops rebuild TOPIC" in str(stopped.value)
         assert "\n" not in str(stopped.value)
 
 

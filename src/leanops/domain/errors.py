@@ -20,6 +20,7 @@ LeanOpsError
     │   ├── InvalidPathError      a JSON path that cannot be read
     │   ├── InvalidTopicError     a topic name that gives no table
     │   ├── UnknownTopicError     a topic that was never added
+    │   ├── TopicPausedError      a topic somebody paused
     │   └── InvalidSchemaError    a schema file with problems
     ├── PartlySentError           some messages the queue will not take; the others it has
     ├── UnbalancedBatchError      counts that do not add up; nothing was committed
@@ -138,6 +139,15 @@ class UnknownTopicError(UsageError):
 
     def __init__(self, topic: str) -> None:
         super().__init__(f"topic {topic!r} is not registered; add it with: leanops topics add {topic}")
+        self.topic = topic
+
+
+class TopicPausedError(UsageError):
+    """A topic somebody paused: its tables are left alone."""
+
+    def __init__(self, topic: str, reason: str | None) -> None:
+        why = f" ({reason})" if reason else ""
+        super().__init__(f"{topic} is paused{why}; go on with it first: leanops topics resume {topic}")
         self.topic = topic
 
 

@@ -32,9 +32,13 @@ class ColumnPlan:
 def plan_columns(
     known: Mapping[str, str], seen: Iterable[str], named: Iterable[str], contract: str, limits: ColumnLimits
 ) -> ColumnPlan:
-    """Columns for a batch: `named` paths always, the others by contract and within the limits, in path order."""
-    always = {path for path in named if path not in known}
-    unknown = sorted(set(seen) - known.keys() - always, key=str.encode)
+    """Columns for the paths seen in a batch: `named` ones always, the others by contract and within the limits.
+
+    A path that no event has takes no name: the next path that asks for the same one would never get it.
+    """
+    new = set(seen) - known.keys()
+    always = new & set(named)
+    unknown = sorted(new - always, key=str.encode)
     room = 0
     if contract == "evolve":
         free = [path for path in known if path not in set(named)]

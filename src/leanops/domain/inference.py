@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from leanops.domain.columns import plain_name, register
@@ -105,6 +105,8 @@ def propose(seen: Sequence[Seen], events: int, keyed: int) -> Proposal:
     # A schema has a column at least, and be it the key.
     wanted = [one for one in common if one.path != DEFAULT_KEY_PATH] or common
     columns = [_column(one, names[one.path], events) for one in wanted]
+    if keys.get("pii"):
+        columns = [replace(one, pii="hmac") if one.path == key else one for one in columns]
     return Proposal(tuple(columns), keys, (*notes, *clashing, *rare))
 
 

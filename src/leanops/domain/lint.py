@@ -8,7 +8,7 @@ from typing import Any
 from leanops.domain.errors import InvalidSchemaError
 from leanops.domain.json_text import lines_of, read_document
 from leanops.domain.problems import Code, Problem, quoted
-from leanops.domain.schema import schema_from_json
+from leanops.domain.schema import Rules, Schema, schema_from_json
 
 FOLDER = "schemas"
 
@@ -54,10 +54,20 @@ def topic_of(file: str) -> str:
 
 def _problems(file: str, text: str) -> tuple[Problem, ...]:
     try:
-        schema_from_json(text, file)
+        schema = schema_from_json(text, file)
     except InvalidSchemaError as wrong:
         return wrong.problems
-    return ()
+    return tuple(sealed_key_problems(schema))
+
+
+def sealed_key_problems(schema: Schema) -> Iterator[Problem]:
+    """Columns that ask of a sealed key what only its clear text could tell; files that are active already may."""
+    for at, column in enumerate(schema.payload_columns):
+        asks = "rules" if column.rules != Rules() else "pii" if column.pii == "mask" else None
+        if asks and schema.reads_sealed_key(column):
+            message = "the key is sealed, so this column has its HMAC and not its text"
+            hint = 'leave its rules out, and write "pii": "hmac" or "drop"'
+            yield Problem(Code.PII_SEALED_ALREADY, f"/payload_columns/{at}/{asks}", message, hint)
 
 
 def _tables_twice(texts: Mapping[str, str]) -> Iterator[Finding]:

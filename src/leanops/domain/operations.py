@@ -36,11 +36,21 @@ class Accept(StrEnum):
     """Which keys of the live Curated may be missing in the new one."""
 
     NONE = "none"
+    """None, for nobody is there to ask."""
     FAILING = "failing"
     """Those whose newest version fails the schema: each has an error row."""
     GONE = "gone"
     """Those that Standardized does not have any more."""
     ALL = "all"
+
+
+Accepted = Accept | int
+"""Which keys a person lets go, or at most how many; 0 is a person who lets none go."""
+
+
+def agrees(accept: Accepted, missing: int) -> bool:
+    """Whether so many keys may go missing."""
+    return missing == 0 or accept == Accept.ALL or (isinstance(accept, int) and missing <= accept)
 
 
 class Stage(StrEnum):
@@ -81,7 +91,7 @@ class Operation(msgspec.Struct, frozen=True):
     """The one that held before."""
     classification: str = ""
     scope: Scope = Scope.NONE
-    accept: Accept = Accept.NONE
+    accept: Accepted = Accept.NONE
     raw: Place | None = None
     """RAW as far as it is read."""
     standardized: Place | None = None
@@ -108,6 +118,11 @@ class Operation(msgspec.Struct, frozen=True):
     """The check value of the key it seals with; whoever resumes it must have the same key."""
     new_key: bool = False
     """Whether that may be another key than the one the tables are sealed with now."""
+
+    @property
+    def is_from_a_file(self) -> bool:
+        """Whether a schema file that waited asked for it, so that nobody was there to agree to anything."""
+        return self.work == Work.DEPLOY and self.accept == Accept.NONE
 
     @property
     def standardized_batch(self) -> str:

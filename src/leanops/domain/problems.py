@@ -40,6 +40,7 @@ class Code(StrEnum):
     PII_KEY_IN_CLEAR = "pii_key_in_clear"
     PII_IN_CLEAR = "pii_in_clear"
     PII_AS_MEASURE = "pii_as_measure"
+    PII_SEALED_ALREADY = "pii_sealed_already"
     MEASURE_UNKNOWN = "measure_unknown"
     MEASURE_NOT_NUMBER = "measure_not_number"
     ENVELOPE_UNKNOWN = "envelope_unknown"
@@ -53,6 +54,7 @@ class Code(StrEnum):
     BREAKING_CHANGE = "breaking_change"
     CDE_MISSING = "cde_missing"
     BLOCKED = "blocked"
+    PATH_UNSEEN = "path_unseen"
 
 
 @dataclass(frozen=True)

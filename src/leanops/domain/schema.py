@@ -10,6 +10,7 @@ from leanops.domain.column_types import ColumnType as ColumnType
 from leanops.domain.column_types import DateFormat as DateFormat
 from leanops.domain.column_types import TypeName as TypeName
 from leanops.domain.column_types import iceberg_type as iceberg_type
+from leanops.domain.columns import plain_name
 from leanops.domain.contradictions import contradictions_in
 from leanops.domain.errors import InvalidSchemaError
 from leanops.domain.json_text import is_beneath, parent, read_document
@@ -99,10 +100,10 @@ class Keys(_Model):
         return (self.period,) if self.period else DEFAULT_PERIOD_PATHS
 
     @property
-    def named_paths(self) -> tuple[str, ...]:
-        """The paths the file itself names, not the defaults."""
+    def named(self) -> dict[str, str]:
+        """The paths the file itself names, not the defaults, by member."""
         paths = {"idempotency_key": self.idempotency_key, "version": self.version, "period": self.period}
-        return tuple(path for name, path in paths.items() if path and name in self.model_fields_set)
+        return {name: path for name, path in paths.items() if path and name in self.model_fields_set}
 
 
 class Policies(_Model):
@@ -146,9 +147,15 @@ class Schema(_Model):
 
     @property
     def named_paths(self) -> tuple[str, ...]:
-        """Paths that always have a Standardized column, outside all limits."""
+        """Paths that have a Standardized column from the first event on that has them, outside all limits."""
         in_columns = [column.path for column in self.payload_columns if column.path]
-        return tuple(dict.fromkeys([*self.keys.named_paths, *in_columns]))
+        return tuple(dict.fromkeys([*self.keys.named.values(), *in_columns]))
+
+    def reads_sealed_key(self, column: PayloadColumn) -> bool:
+        """Whether a column is read where the key stands that `keys.pii` seals: Standardized has the HMAC there."""
+        key = self.keys.idempotency_key
+        is_key = column.path == key if column.path else column.name == plain_name(key)
+        return self.keys.pii is not None and is_key
 
     @property
     def seals(self) -> bool:

@@ -1,12 +1,13 @@
-"""A schema planned on real rows: what it would do to them, to the tables, and for how long."""
+"""A schema planned on real rows: what it would do to them and to the tables."""
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Collection, Mapping
+from dataclasses import asdict, dataclass
+from difflib import get_close_matches
 from typing import Any, Literal
 
-from leanops.domain.columns import register
 from leanops.domain.compatibility import Difference, Kind
 from leanops.domain.evolution import is_promotion
+from leanops.domain.problems import Code, Problem
 from leanops.domain.schema import Schema, changed_types, iceberg_type
 
 Source = Literal["standardized", "raw", "nothing", "retired"]
@@ -34,11 +35,47 @@ class FailureGroup:
 
 
 @dataclass(frozen=True)
-class Rate:
-    """Rows a second, and where that was measured."""
+class Unseen:
+    """A path of the schema that no event has."""
 
-    rows_s: float
-    measured: str
+    pointer: str
+    """Where the schema names it."""
+    name: str
+    """The column that is read there, or keys.version and the like."""
+    path: str
+    events: int
+    """How many events were looked at."""
+    nearest: str | None
+    """The path most like it among those that events have."""
+
+    @property
+    def is_key(self) -> bool:
+        """Whether key, version or period is read there: without it every event is keyed or ordered in another way."""
+        return self.pointer.startswith("/keys/")
+
+    @property
+    def what(self) -> str:
+        return f"{self.path} is in 0 of {self.events:,} events"
+
+    @property
+    def hint(self) -> str:
+        return f"did you mean {self.nearest}?" if self.nearest else "no event has a path like it"
+
+    def problem(self) -> Problem:
+        """Why a deployment refuses it, where it is a key's."""
+        return Problem(Code.PATH_UNSEEN, self.pointer, self.what, f"{self.hint} If it is to come: --accept-unseen")
+
+
+def unseen_paths(schema: Schema, seen: Collection[str], events: int, *, with_keys: bool) -> tuple[Unseen, ...]:
+    """The paths of the schema that are not among those seen; key, version and period are asked for apart."""
+    keys = [(f"/keys/{name}", f"keys.{name}", path) for name, path in schema.keys.named.items()]
+    columns = [(f"/payload_columns/{at}/path", one.name, one.path) for at, one in enumerate(schema.payload_columns)]
+    known = sorted(seen)
+    return tuple(
+        Unseen(pointer, name, path, events, next(iter(get_close_matches(path, known, n=1)), None))
+        for pointer, name, path in [*(keys if with_keys else []), *columns]
+        if path and path not in seen
+    )
 
 
 @dataclass(frozen=True)
@@ -56,7 +93,7 @@ class SchemaPlan:
     failing: int = 0
     failing_today: int = 0
     leaving: int = 0
-    """Keys in Curated, at the version Standardized has, whose row would fail."""
+    """Keys in Curated that would not be in one made anew."""
     resolved: int = 0
     changed: int = 0
     """Rows of Curated that would hold another value, or one in a new column, or be made from another message."""
@@ -68,16 +105,23 @@ class SchemaPlan:
     version_fallback: int | None = None
     ddl: tuple[str, ...] = ()
     needs: Needs = "nothing"
-    estimate_s: float | None = None
-    rates: Mapping[str, Rate] = field(default_factory=dict)
-    """By layer, the rates the estimate comes from."""
+    unseen: tuple[Unseen, ...] = ()
+    problems: tuple[Problem, ...] = ()
+    """Why a deployment would refuse it, whatever is agreed to."""
 
     @property
     def is_safe(self) -> bool:
         """Whether it can be deployed as it is: no row would leave Curated or be lost, and nothing breaks."""
         is_breaking = self.needs == "rebuild" and self.difference.kind != Kind.FIRST
         is_lost = self.source == "retired" and self.needs == "rebuild"
-        return self.leaving == 0 and not is_lost and not is_breaking and self.difference.kind != Kind.BREAKING
+        is_refused = bool(self.problems or self.unseen_keys)
+        is_breaking |= self.difference.kind == Kind.BREAKING
+        return self.leaving == 0 and not is_lost and not is_breaking and not is_refused
+
+    @property
+    def unseen_keys(self) -> tuple[Unseen, ...]:
+        """The paths of key, version and period that no event has."""
+        return tuple(one for one in self.unseen if one.is_key)
 
     def as_json(self) -> dict[str, Any]:
         """The form of `schema plan --json`."""
@@ -103,10 +147,8 @@ def ddl_of(new: Schema, difference: Difference, tables: Tables) -> tuple[str, ..
         return tuple(
             f"CREATE TABLE {name}" if there is None else f"replace {name} (rebuild)" for name, there in made.items()
         )
-    added = register(tables.paths or {}, [path for path in new.named_paths if path not in (tables.paths or {})])
-    lines = [f"ALTER TABLE {tables.standardized} ADD COLUMN {name} STRING" for name in added.values()]
-    if tables.paths is None:
-        lines = [f"CREATE TABLE {tables.standardized}"]
+    # A path gets its column of Standardized from the first event that has it.
+    lines = [f"CREATE TABLE {tables.standardized}"] if tables.paths is None else []
     if tables.columns is None:
         return (*lines, f"CREATE TABLE {tables.curated} ({len(new.payload_columns)} payload columns)")
     widened = changed_types(new, tables.columns)

@@ -230,7 +230,7 @@ def _appends(table: TableView, snapshots: Sequence[Snapshot]) -> list[Snapshot]:
         if snapshot.operation not in ("append", "replace") and not _is_retention(snapshot):
             raise SourceRewrittenError(
                 f"{table.name}: snapshot {snapshot.snapshot_id} is a {snapshot.operation!r}, and RAW is append-only; "
-                "find out who wrote it; its topic stops here until RAW is put right"
+                "find out who wrote it, then take RAW as it is now with: leanops rebuild TOPIC"
             )
     return [snapshot for snapshot in snapshots if snapshot.operation == "append"]
 

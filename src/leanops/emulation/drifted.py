@@ -8,7 +8,7 @@ from typing import NamedTuple
 from leanops.emulation.fates import Fates
 from leanops.emulation.found import EXAMPLES, Check, Wrong, identifier, text
 from leanops.emulation.leaves import Leaf
-from leanops.emulation.profile import KEY, PERIOD, VERSION, Profile
+from leanops.emulation.profile import Profile
 
 ADDED, REMOVED, TYPE_CHANGED = "ADDED", "REMOVED", "TYPE_CHANGED"
 Kinds = frozenset[str]
@@ -36,13 +36,12 @@ class Seen:
     """Those that brought events, in order."""
     paths: Mapping[str, Mapping[int, Kinds]]
 
-    def lines(self, named: Iterable[str], patience: int) -> list[Line]:
-        """Every line drift_log must have; a path that is `named` has a column from the first batch on."""
-        first = self.batches[:1]
-        lines = [Line(path, ADDED, batch) for path in sorted(set(named) - self.paths.keys()) for batch in first]
+    def lines(self, patience: int) -> list[Line]:
+        """Every line drift_log must have."""
+        lines = []
         for path, kinds in self.paths.items():
-            begins = first[0] if path in set(named) else min(kinds)
-            lines.append(Line(path, ADDED, begins, None, _joined(kinds.get(begins, UNTOLD))))
+            begins = min(kinds)
+            lines.append(Line(path, ADDED, begins, None, _joined(kinds[begins])))
             lines += self._changes(path, kinds)
             lines += self._gaps(path, kinds, patience)
         return lines
@@ -109,12 +108,6 @@ def _others(fates: Fates, leaf: Leaf) -> list[tuple[int, str, int]]:
         f"WHERE list_contains(changed, {text(leaf.canonical)}) GROUP BY ALL"
     )
     return [(batch, kind, count) for batch, kind, count in found]
-
-
-def named_paths(profile: Profile) -> set[str]:
-    """The paths a topic's schema names."""
-    keys = {KEY, PERIOD, *((VERSION,) if profile.has_version else ())}
-    return {leaf.canonical for at, leaf in enumerate(profile.leaves) if leaf.type or at in keys}
 
 
 def compare(expected: Iterable[Line], found: Sequence[Line], columns: Mapping[str, str]) -> Check:

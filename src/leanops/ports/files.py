@@ -41,5 +41,8 @@ class Files(Protocol):
     def delete_same(self, name: str, data: bytes) -> None:
         """Remove a file that holds these bytes; one that was put there meanwhile stays."""
 
+    def make_folder(self, name: str) -> None:
+        """Let a folder be there before any file is in it; nothing to do where names have no folders."""
+
     def names(self, prefix: str) -> Iterator[str]:
         """Every name that begins so, in order."""

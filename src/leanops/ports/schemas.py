@@ -41,6 +41,9 @@ class Schemas(Protocol):
     def topics(self) -> dict[str, str]:
         """Topic → table_name of every active schema."""
 
+    def make_place(self, topic: str) -> None:
+        """Make the place where a topic's files wait, so that people find it."""
+
     def pending(self) -> list[Pending]:
         """The files that wait to become active; drafts do not."""
 

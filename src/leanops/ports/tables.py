@@ -45,8 +45,13 @@ class Catalog(Protocol):
         nothing should be appended.
         """
 
-    def select(self, name: str, columns: Sequence[str], where: str = "true") -> list[dict[str, Any]]:
-        """Small reads: the rows that match, only these columns; nothing where the table does not exist."""
+    def select(
+        self, name: str, columns: Sequence[str], where: str = "true", *, at: int | None = None
+    ) -> list[dict[str, Any]]:
+        """Small reads: the rows that match, only these columns; nothing where the table does not exist.
+
+        `at` is a snapshot; without it the table is read as it is now.
+        """
 
     def append_planned(self, name: str, plan: Callable[[], Sequence[Mapping[str, Any]]]) -> None:
         """Append what the plan gives, in one commit based on the table as it was when the plan was asked.
@@ -134,6 +139,12 @@ class Lake(Protocol):
 
         Twice is the same as once: a row of the same batch stays as it is.
         """
+
+    def hide_values(self, name: str, topic: str, columns: Sequence[str], paths: Sequence[str]) -> None:
+        """Hide what a topic's error rows show of these columns and paths, in one commit; twice is once."""
+
+    def forget_keys(self, name: str, topic: str, before: int) -> None:
+        """Take the keys out of a topic's error rows that schema versions before this one wrote."""
 
     def add_errors(self, rows: "DataFrame", name: str, topics: Sequence[str]) -> None:
         """Add error rows of these topics whose error_id is not there yet; refused where others add some meanwhile."""

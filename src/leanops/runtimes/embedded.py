@@ -37,6 +37,10 @@ delivery_s = 5
 cycle_s = 30
 """
 CATALOG_NAME = "leanops"
+SHADOW = """\
+Leave these files alone: live tables may consist of them.
+A rebuild writes new tables here and then gives their files to the live ones, without copying any.
+"""
 
 
 def find_home() -> Path:
@@ -125,6 +129,7 @@ class Embedded:
             if self._spark is None:
                 from leanops.adapters.iceberg.session import SparkOptions, start_session
 
+                _explain(self.home / "warehouse" / self.settings.shadow_database)
                 self._spark = start_session(
                     SparkOptions(
                         catalog=self.catalog_properties(),
@@ -177,6 +182,13 @@ class Embedded:
         for store in (self.state, self.queue, self.buffer):
             store.close()
         self.catalog.engine.dispose()
+
+
+def _explain(shadow: Path) -> None:
+    """A word to whoever tidies up, before anything is built there."""
+    if not (shadow / "README.txt").exists():
+        shadow.mkdir(parents=True, exist_ok=True)
+        (shadow / "README.txt").write_text(SHADOW)
 
 
 def _text(path: Path) -> str | None:

@@ -122,9 +122,12 @@ class _Batch:
         import pyarrow as pa
 
         text = pa.string()
+        keys = self._keys()
+        if self.plan.key_secret is not None:
+            self._seal_cells(self.plan.key_path, self.plan.key_secret)
         arrays = [
             *(self.batch.column(name) for name in ("message_id", "publish_time", "ingestion_ts")),
-            pa.array(self._keys(), text),
+            pa.array(keys, text),
             pa.array(self._first_text(self.plan.period_paths), text),
             pa.array(self._first_text((self.plan.version_path,) if self.plan.version_path else ()), text),
             *self._failures(),
@@ -189,6 +192,17 @@ class _Batch:
         secret = self.plan.key_secret
         return in_payload if secret is None else [_sealed(text, secret) for text in in_payload]
 
+    def _seal_cells(self, path: str, secret: bytes) -> None:
+        """A sealed key stands in clear nowhere but in RAW: its own cells hold the HMAC too."""
+        if path in self.plan.expected:
+            index = self.layout.paths.index(path)
+            self.columns[index] = [_sealed(text, secret) for text in self.columns[index]]
+            return
+        for position, row in self.odd_cells.items():
+            if path in row:
+                sealed = (path, hmac_of(row[path].text, secret))
+                self.extra[position] = [sealed if cell[0] == path else cell for cell in self.extra[position]]
+
     def _kinds(self) -> dict[str, list[Kind]]:
         """Every path that occurs in this batch with the kinds it had."""
         found: dict[str, set[Kind]] = {}
@@ -218,4 +232,9 @@ def _usable(text: str | None) -> str | None:
 
 def _sealed(text: str | None, secret: bytes) -> str | None:
     """The HMAC that stands for a key the schema says is PII."""
-    return None if text is None else hmac.new(secret, text.encode(), hashlib.sha256).hexdigest()
+    return None if text is None else hmac_of(text, secret)
+
+
+def hmac_of(text: str, secret: bytes) -> str:
+    """HMAC-SHA-256 of a text in UTF-8, as 64 lower-case hex digits."""
+    return hmac.new(secret, text.encode(), hashlib.sha256).hexdigest()

@@ -49,7 +49,7 @@ def _judgement(source: Source) -> tuple[PayloadColumn, str | None]:
 
 
 def outcomes(rows: DataFrame, both: Both, live: Mapping[str, bool] | None) -> DataFrame:
-    """Per row: message_id, id, its failures under the new schema, whether it fails today, and `values`, a fingerprint.
+    """Per row: message_id, key, id, failures under the new schema, whether it fails today, and `values`, a fingerprint.
 
     `live` tells of each payload column of Curated whether its values can be compared with the new schema's.
     """
@@ -58,6 +58,7 @@ def outcomes(rows: DataFrame, both: Both, live: Mapping[str, bool] | None) -> Da
     news = F.filter("failures", lambda failure: ~failure["column"].startswith(_TODAY))
     return said.select(
         "message_id",
+        KEY,
         _identity(both).alias("id"),
         F.when(F.size(news) > 0, news).alias("failures"),
         F.coalesce(
@@ -104,6 +105,13 @@ def totals(outcomes: DataFrame, live: DataFrame | None) -> DataFrame:
     )
 
 
+def behind(outcomes: DataFrame, curated: DataFrame) -> DataFrame:
+    """Rows of Curated (key, message_id, publish_time) that stay only if they pass: a newer version fails."""
+    failing = outcomes.where("failures IS NOT NULL").select(KEY, F.col("message_id").alias("newest"))
+    stored = curated.select(KEY, "message_id", "publish_time")
+    return stored.join(failing, KEY).where("message_id <> newest").drop("newest")
+
+
 def failure_groups(outcomes: DataFrame) -> DataFrame:
     """Failures by rule and column with how many rows have them, and up to three of those."""
     found = outcomes.select("message_id", F.explode("failures").alias("failure"))
@@ -116,6 +124,18 @@ def failure_groups(outcomes: DataFrame) -> DataFrame:
         F.max(example).alias("last"),
         F.min(anywhere).alias("other"),
     )
+
+
+def presence(rows: DataFrame, paths: Mapping[str, str], wanted: Sequence[str]) -> DataFrame:
+    """One row that says of each wanted path whether any row has it, in its column or in `_rescued`."""
+    rescued = F.from_json("_rescued", "map<string,string>")
+
+    def has(path: str) -> Column:
+        is_rescued = F.coalesce(rescued.getItem(path).isNotNull(), F.lit(False))
+        return F.col(quoted(paths[path])).isNotNull() | is_rescued if path in paths else is_rescued
+
+    # A schema may name no path at all, and an aggregate needs a column.
+    return rows.agg(*(F.max(has(path)).alias(f"has{at}") for at, path in enumerate(wanted)), F.count(F.lit(1)))
 
 
 def sampled(rows: DataFrame, key: str, share: float) -> DataFrame:

@@ -18,6 +18,7 @@ def activate(platform: Platform, operation: Operation, lease: Lease) -> Schema:
     """Make the operation's version the active one; what an earlier try did stays."""
     topic, version = operation.topic, operation.version
     check(platform, lease)
+    _hide_errors(platform, operation)
     platform.step("before activate")
     platform.schemas.activate(topic, version)
     platform.step("after activate")
@@ -29,6 +30,33 @@ def activate(platform: Platform, operation: Operation, lease: Lease) -> Schema:
     enable_topic(platform, topic, version)
     platform.step("after enable")
     return schema
+
+
+def _hide_errors(platform: Platform, operation: Operation) -> None:
+    """What becomes PII with this version is hidden in the error rows that are there; what an earlier try hid stays."""
+    before = platform.schemas.version(operation.topic, operation.previous) if operation.previous else None
+    after = platform.schemas.version(operation.topic, operation.version)
+    if before is None or after is None:
+        return
+    known = {(column.name, column.path) for column in before.payload_columns if column.pii}
+    hidden = [one for one in after.payload_columns if one.pii and (one.name, one.path) not in known]
+    databases = platform.rules.databases
+    if hidden and _has_errors(platform, databases.errors, operation.topic):
+        paths = [column.path for column in hidden if column.path]
+        platform.step("before hide")
+        platform.lake().hide_values(databases.errors, operation.topic, [column.name for column in hidden], paths)
+        platform.step("after hide")
+    if after.keys.pii and not before.keys.pii:
+        for name in (databases.errors, databases.parse_errors):
+            if _has_errors(platform, name, operation.topic):
+                platform.step("before forget keys")
+                platform.lake().forget_keys(name, operation.topic, operation.version)
+                platform.step("after forget keys")
+
+
+def _has_errors(platform: Platform, name: str, topic: str) -> bool:
+    """Whether there is anything to hide; Spark is not started for nothing."""
+    return bool(platform.catalog.select(name, ["error_id"], f"topic_name = '{topic}'"))
 
 
 def fingerprint(schema: Schema) -> str:

@@ -9,7 +9,7 @@ from leanops.domain.errors import (
     UnbalancedBatchError,
     UsageError,
 )
-from leanops.domain.operations import Accept, Operation, Scope, Stage, Standing, Work
+from leanops.domain.operations import Accepted, Operation, Scope, Stage, Standing, Work
 from leanops.domain.snapshots import has_batch
 from leanops.usecases.activate import activate
 from leanops.usecases.batches import forget_failures, schema_of_version
@@ -24,6 +24,7 @@ from leanops.usecases.shadow import Progress, Shadow, continue_attempts, forget_
 from leanops.usecases.shadow_curated import build_curated
 from leanops.usecases.shadow_standardized import build_standardized
 from leanops.usecases.swap import swap
+from leanops.usecases.take_back import take_back_errors
 
 OPERATION = "operation"
 """Where tries of a topic's operation are counted, beside those of its layers."""
@@ -79,7 +80,7 @@ def _build(platform: Platform, operation: Operation, lease: Lease, progress: Pro
         built = shadow.as_built()
         found = compare(_shadow(platform, built, lease, progress))
     except OperationBlockedError as blocked:
-        raise _blocked(platform, operation, blocked.reason, lease) from None
+        raise _blocked(platform, operation, blocked.reason, "all", lease) from None
     except UnbalancedBatchError:
         # Whatever is wrong with them, the next try starts over.
         check(platform, lease)
@@ -89,14 +90,14 @@ def _build(platform: Platform, operation: Operation, lease: Lease, progress: Pro
     if refused:
         like = f"like those of messages {', '.join(found.examples)}"
         missing = f"{refused} keys of {shadow.live_curated} would be missing, {like}"
-        raise _blocked(platform, operation, missing, lease)
+        raise _blocked(platform, operation, missing, str(found.missing), lease)
     return built, found
 
 
-def _blocked(platform: Platform, operation: Operation, why: str, lease: Lease) -> OperationBlockedError:
+def _blocked(platform: Platform, operation: Operation, why: str, many: str, lease: Lease) -> OperationBlockedError:
     """Note that the operation waits for a person, and how to answer."""
     again = f"leanops rebuild {operation.topic}"
-    reason = f"{why}; let them go with: {again} --resume --accept-missing, or undo it with: {again} --cancel"
+    reason = f"{why}; let them go with: {again} --resume --accept-missing {many}, or undo it with: {again} --cancel"
     block(platform, operation, reason, lease)
     return OperationBlockedError(operation.topic, reason)
 
@@ -107,7 +108,7 @@ def _shadow(platform: Platform, operation: Operation, lease: Lease, progress: Pr
 
 
 def resume(
-    platform: Platform, topic: str, *, accept_missing: bool = False, progress: Progress = quiet
+    platform: Platform, topic: str, *, accept: Accepted | None = None, progress: Progress = quiet
 ) -> Comparison | None:
     """Go on with what a crash or a question stopped."""
     with held(platform, f"topic/{topic}", wait_s=platform.rules.wait_s) as lease:
@@ -115,8 +116,8 @@ def resume(
         if is_stale(platform, found.operation):
             close(platform, found.operation, lease)
             raise StaleOperationError(topic, found.operation.work.value)
-        if accept_missing:
-            agreed = msgspec.structs.replace(found.operation, accept=Accept.ALL)
+        if accept is not None:
+            agreed = msgspec.structs.replace(found.operation, accept=accept)
             found = agree(platform, Standing(agreed, found.stage, None), lease)
         done = carry_out(platform, found, lease, progress)
         forget_failures(platform, topic, OPERATION)
@@ -135,6 +136,7 @@ def cancel(platform: Platform, topic: str) -> Operation:
             )
         if found.stage == Stage.GOING:
             _refuse_late(platform, operation)
+            take_back_errors(platform, operation)
         check(platform, lease)
         forget_shadows(platform, operation)
         close(platform, operation, lease)

@@ -1,15 +1,18 @@
 """Keys whose newest version fails the schema keep, in a new Curated, the version the live one has for them."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
-from leanops.domain.snapshots import TableView, has_batch
-from leanops.transforms import standardize as events_of
+from leanops.domain.schema import Keys
+from leanops.domain.snapshots import has_batch
+from leanops.transforms import standardize as rows_of
 from leanops.transforms.flatten import cells
 from leanops.usecases.curate import judged_rows
 from leanops.usecases.lookup import BROADCAST_KEYS
+from leanops.usecases.platform import Platform
 from leanops.usecases.shadow import Shadow
 from leanops.usecases.shadow_curated import append_good
 from leanops.usecases.standardize import flatten_plan
@@ -29,9 +32,10 @@ def carry_over(shadow: Shadow) -> None:
     shadow.lake.fit(shadow.operation.standardized.rows if shadow.operation.standardized else 0)
     older = stored.join(newest.select("message_id"), "message_id", "left_anti").persist()
     try:
-        raw = _events_of(shadow, older)
+        raw = events_of(shadow.raw_rows(), older)
         if raw is not None:
-            judged = judged_rows(shadow.schema, view, _as_standardized(shadow, view, newest, raw))
+            read = as_standardized(shadow.platform, shadow.operation.topic, shadow.schema.keys, view.paths, newest, raw)
+            judged = judged_rows(shadow.schema, view, read)
             there = shadow.lake.at(shadow.curated, target.head).select("idempotency_key")
             good = judged.where("failures IS NULL").join(there, "idempotency_key", "left_anti")
             append_good(shadow, mark, good, {})
@@ -39,7 +43,7 @@ def carry_over(shadow: Shadow) -> None:
         older.unpersist()
 
 
-def _events_of(shadow: Shadow, older: DataFrame) -> DataFrame | None:
+def events_of(raw: DataFrame, older: DataFrame) -> DataFrame | None:
     """The RAW rows of these messages; the time between them spares most payloads, which are most of RAW's bytes."""
     time = F.unix_micros("publish_time")
     found: Any = older.agg(F.count(F.lit(1)), F.min(time), F.max(time)).first()
@@ -49,17 +53,18 @@ def _events_of(shadow: Shadow, older: DataFrame) -> DataFrame | None:
     between = F.col("publish_time").between(F.timestamp_micros(F.lit(first)), F.timestamp_micros(F.lit(last)))
     wanted = older.select("message_id")
     few = F.broadcast(wanted) if rows <= BROADCAST_KEYS else wanted
-    return shadow.raw_rows().where(between).join(few, "message_id", "left_semi")
+    return raw.where(between).join(few, "message_id", "left_semi")
 
 
-def _as_standardized(shadow: Shadow, view: TableView, newest: DataFrame, raw: DataFrame) -> DataFrame:
+def as_standardized(
+    platform: Platform, topic: str, keys: Keys, paths: Mapping[str, str], newest: DataFrame, raw: DataFrame
+) -> DataFrame:
     """RAW rows in the shape of Standardized: of every key it knows the newest of these versions."""
-    platform, operation = shadow.platform, shadow.operation
-    plan = flatten_plan(platform, operation.topic, shadow.schema.keys, platform.rules.limits, {})
-    events = events_of.keyed(cells(raw, plan)).where("rule IS NULL")
+    plan = flatten_plan(platform, topic, keys, platform.rules.limits, {})
+    events = rows_of.keyed(cells(raw, plan)).where("rule IS NULL")
     copies = Window.partitionBy("message_id").orderBy("ingestion_ts", "publish_time", "row")
-    versions = Window.partitionBy("record_key").orderBy(*(F.desc(name) for name in events_of.VERSION), "row")
-    current = newest.select("record_key", "first_seen_ts", F.struct(*events_of.VERSION).alias("newest"))
+    versions = Window.partitionBy("record_key").orderBy(*(F.desc(name) for name in rows_of.VERSION), "row")
+    current = newest.select("record_key", "first_seen_ts", F.struct(*rows_of.VERSION).alias("newest"))
     chosen = (
         events.withColumn("nth", F.row_number().over(copies))
         .where("nth = 1")
@@ -67,8 +72,6 @@ def _as_standardized(shadow: Shadow, view: TableView, newest: DataFrame, raw: Da
         .where("nth = 1")
         .join(current, "record_key")
         # After a rollback Curated may be ahead of Standardized: a newer version is none to keep.
-        .where(F.struct(*events_of.VERSION) < F.col("newest"))
+        .where(F.struct(*rows_of.VERSION) < F.col("newest"))
     )
-    return events_of.table_rows(
-        chosen, topic=operation.topic, columns=view.paths, positions={}, batch_seq=0, batch_id=operation.operation_id
-    )
+    return rows_of.table_rows(chosen, topic=topic, columns=paths, positions={}, batch_seq=0, batch_id="carried")

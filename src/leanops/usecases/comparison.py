@@ -7,7 +7,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from leanops.domain.errors import UnbalancedBatchError
-from leanops.domain.operations import Accept, Scope
+from leanops.domain.operations import Accept, Accepted, Scope, agrees
+from leanops.usecases.batches import schema_of_version
 from leanops.usecases.shadow import Shadow
 
 EXAMPLES = 5
@@ -31,15 +32,18 @@ class Comparison:
     examples: tuple[str, ...] = ()
     """Message ids of keys that leave."""
 
-    def refused(self, accept: Accept) -> int:
+    @property
+    def missing(self) -> int:
+        """Live keys that leave."""
+        return self.failing + self.lost + self.gone
+
+    def refused(self, accept: Accepted) -> int:
         """How many keys would go missing that nobody agreed to."""
-        refused = {
-            Accept.NONE: self.failing + self.lost + self.gone,
-            Accept.FAILING: self.lost + self.gone,
-            Accept.GONE: self.failing + self.lost,
-            Accept.ALL: 0,
-        }
-        return refused[accept]
+        if accept == Accept.FAILING:
+            return self.lost + self.gone
+        if accept == Accept.GONE:
+            return self.failing + self.lost
+        return 0 if agrees(accept, self.missing) else self.missing
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -69,12 +73,14 @@ def compare(shadow: Shadow) -> Comparison:
 
 
 def _leaving(shadow: Shadow, live: DataFrame, new: DataFrame) -> DataFrame:
-    """Live rows whose key is gone. Where keys are made anew, those whose message is gone and replaced by no other."""
-    if shadow.keeps_keys:
-        return live.select("idempotency_key", "message_id").join(new, "idempotency_key", "left_anti")
+    """Live rows whose key is gone; under other keys, those whose message is refused, or no longer in RAW."""
+    rows = live.select("idempotency_key", "message_id")
+    if _names_keys_alike(shadow):
+        return rows.join(new, "idempotency_key", "left_anti")
     unread = shadow.built(shadow.parse_errors).select("message_id")
     refused = shadow.built(shadow.errors).select("message_id").union(unread)
-    return live.select("idempotency_key", "message_id").join(refused, "message_id", "left_semi")
+    retired = rows.join(shadow.raw_rows().select("message_id"), "message_id", "left_anti")
+    return rows.join(refused, "message_id", "left_semi").unionByName(retired).distinct()
 
 
 def _explained(shadow: Shadow, leaving: DataFrame) -> tuple[int, int, int, tuple[str, ...]]:
@@ -83,7 +89,7 @@ def _explained(shadow: Shadow, leaving: DataFrame) -> tuple[int, int, int, tuple
     failing = shadow.built(shadow.errors).select(key).distinct()
     unread = shadow.built(shadow.parse_errors).select("message_id") if shadow.operation.scope == Scope.BOTH else None
     is_failing = leaving.join(failing, "idempotency_key", "left_semi")
-    if not shadow.keeps_keys:
+    if not _names_keys_alike(shadow):
         is_failing = leaving
     elif unread is not None:
         is_failing = is_failing.union(leaving.join(unread, "message_id", "left_semi")).distinct()
@@ -96,6 +102,14 @@ def _explained(shadow: Shadow, leaving: DataFrame) -> tuple[int, int, int, tuple
     explained, left, without = known.count(), unexplained.count(), gone.count()
     some = (unexplained if left else known).select("message_id").limit(EXAMPLES).collect()
     return explained, left - without, without, tuple(sorted(row.message_id for row in some))
+
+
+def _names_keys_alike(shadow: Shadow) -> bool:
+    """Whether an event has the key it had before, though it may have another version or period."""
+    if shadow.operation.previous is None or shadow.is_resealed:
+        return False
+    before = schema_of_version(shadow.platform, shadow.operation.topic, shadow.operation.previous).keys
+    return (before.idempotency_key, before.pii) == (shadow.schema.keys.idempotency_key, shadow.schema.keys.pii)
 
 
 def _current(shadow: Shadow) -> DataFrame:

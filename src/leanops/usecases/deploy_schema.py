@@ -6,7 +6,8 @@ import msgspec
 
 from leanops.domain.compatibility import Difference, Kind, difference
 from leanops.domain.errors import InvalidSchemaError
-from leanops.domain.operations import Accept, Scope, Stage, Work
+from leanops.domain.lint import sealed_key_problems
+from leanops.domain.operations import Accepted, Scope, Stage, Work, agrees
 from leanops.domain.schema import Schema, schema_from_json
 from leanops.domain.schema_plan import SchemaPlan
 from leanops.usecases.activate import fingerprint, record_version
@@ -17,8 +18,9 @@ from leanops.usecases.leases import Lease, held
 from leanops.usecases.operations import begin, check_free
 from leanops.usecases.places import has_rows, new_operation, settle
 from leanops.usecases.platform import Platform, secret_key
+from leanops.usecases.rebuild import rebuild_held
 from leanops.usecases.shadow import Progress, quiet
-from leanops.usecases.topics import enable_topic, find_topic
+from leanops.usecases.topics import check_running, enable_topic, find_topic
 
 
 @dataclass(frozen=True)
@@ -29,8 +31,8 @@ class Consent:
     """A breaking change may make tables anew."""
     recurate: bool | None = None
     """Old rows follow the new schema; None lets the plan decide where the change is additive."""
-    missing: Accept = Accept.FAILING
-    """Which keys may leave Curated."""
+    missing: Accepted = 0
+    """Which keys may leave Curated, or at most how many."""
 
 
 NOTHING_MORE = Consent()
@@ -66,19 +68,47 @@ def deploy_schema(
         if active and fingerprint(active) == fingerprint(schema):
             record_version(platform, topic, active, "", actor)
             enable_topic(platform, topic, active.version)
-            return Deployed(active, False)
+            return _again(platform, topic, active, consent, actor, lease, progress)
         changes = difference(active, schema)
         problems = [*table_problems(platform.schemas, topic, active, schema), *version_problems(active, schema)]
-        problems += [] if consent.rebuild else breaking_problems(schema, changes)
+        problems += [*sealed_key_problems(schema), *([] if consent.rebuild else breaking_problems(schema, changes))]
         if problems:
             raise InvalidSchemaError(source, problems)
         scope = _scope(platform, topic, schema, changes, consent, plan)
+        if scope != Scope.NONE:
+            check_running(platform, topic)
         version = max(schema.version, active.version + 1) if active else schema.version
         kept = _with_version(text, version)
         # Read again, because what is kept must stay readable.
         numbered = schema_from_json(kept, source)
         platform.schemas.keep(topic, version, kept)
         return _deployed(platform, topic, numbered, active, changes, scope, consent, actor, lease, progress)
+
+
+def keys_unasked(
+    platform: Platform, topic: str, schema: Schema, changes: Difference, consent: Consent, plan: SchemaPlan
+) -> int:
+    """How many keys would leave Curated, by the plan, that nobody has let go; of a sample only building tells."""
+    if plan.is_sample:
+        return 0
+    is_again = not changes.changes and consent.recurate
+    leaves = is_again or _scope(platform, topic, schema, changes, consent, plan) != Scope.NONE
+    return plan.leaving if leaves and not agrees(consent.missing, plan.leaving) else 0
+
+
+def _again(
+    platform: Platform, topic: str, active: Schema, consent: Consent, actor: str, lease: Lease, progress: Progress
+) -> Deployed:
+    """The active schema once more: nothing is left to do, unless old rows shall follow it."""
+    curated = platform.rules.databases.curated_table(active.table_name)
+    if not consent.recurate or not has_rows(platform, curated):
+        return Deployed(active, False)
+    check_running(platform, topic)
+    settle(platform, topic, active, lease)
+    found = rebuild_held(
+        platform, topic, active, lease, actor, scope=Scope.CURATED, accept=consent.missing, progress=progress
+    )
+    return Deployed(active, False, Scope.CURATED, found)
 
 
 def _deployed(

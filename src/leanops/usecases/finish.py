@@ -3,8 +3,9 @@
 from collections.abc import Callable
 
 from leanops.domain.errors import LeaseHeldError, OperationBlockedError, StaleOperationError, reason_of
-from leanops.domain.operations import Standing
+from leanops.domain.operations import Operation, Standing, Work
 from leanops.ports.state import ATTEMPTS
+from leanops.usecases.audit import Actor, record_action
 from leanops.usecases.batches import record_failure
 from leanops.usecases.carry_out import OPERATION, resume
 from leanops.usecases.operations import all_standing
@@ -41,5 +42,15 @@ def finish(platform: Platform, found: Standing, tell: Callable[[str], None] = la
         record_failure(platform, topic, OPERATION, reason_of(failure))
         tell(f"{topic}: its {work} failed, and will be tried again: {reason_of(failure)}")
         return False
+    _audit(platform, found.operation)
     tell(f"{topic}: its {work} is finished")
     return True
+
+
+def _audit(platform: Platform, operation: Operation) -> None:
+    """Whoever began it did it, though somebody else came to its end; that of a file is written when the file goes."""
+    if operation.is_from_a_file:
+        return
+    action = {Work.DEPLOY: "schema deploy", Work.ROLLBACK: "rollback"}.get(operation.work, "rebuild")
+    details = {"version": operation.version, "finished_by": platform.owner}
+    record_action(platform, Actor(operation.actor, "cycle"), action, [operation.topic], details)

@@ -7,6 +7,7 @@ from enum import StrEnum
 
 from leanops.domain.compatibility import Difference, Kind, difference
 from leanops.domain.errors import InvalidSchemaError
+from leanops.domain.lint import sealed_key_problems
 from leanops.domain.problems import Code, Problem, printable
 from leanops.domain.schema import Schema, schema_from_json
 from leanops.ports.clock import Clock, millis
@@ -104,7 +105,7 @@ def judge(intake: Intake, pending: Pending) -> Verdict:
         return refuse(intake, pending, data, invalid.problems)
     found = difference(active, schema)
     problems = [*table_problems(intake.schemas, pending.topic, active, schema), *version_problems(active, schema)]
-    problems += breaking_problems(schema, found)
+    problems += [*sealed_key_problems(schema), *breaking_problems(schema, found)]
     if problems:
         return refuse(intake, pending, data, problems)
     return Verdict(pending, Outcome.SOUND, candidate=Candidate(data, text, schema, found))

@@ -3,18 +3,18 @@
 import json
 from collections.abc import Iterator
 
-from leanops.domain.errors import InvalidSchemaError, LeaseHeldError, OperationBlockedError
-from leanops.domain.operations import Accept, Operation, Work
+from leanops.domain.errors import InvalidSchemaError, LeaseHeldError, OperationBlockedError, TopicPausedError
+from leanops.domain.operations import Accept
 from leanops.domain.problems import Code, Problem
 from leanops.domain.schema import Schema
 from leanops.ports.schemas import Pending
 from leanops.usecases.audit import Actor, record_action
 from leanops.usecases.carry_out import cancel
-from leanops.usecases.deploy_schema import Consent, Deployed, deploy_schema
+from leanops.usecases.deploy_schema import Consent, Deployed, deploy_schema, keys_unasked
 from leanops.usecases.finish import finish, is_due
 from leanops.usecases.judge_schema import Candidate, Intake, Outcome, Verdict, judge, refuse
 from leanops.usecases.operations import standing
-from leanops.usecases.plan_on_rows import missing_values, plan_on_rows
+from leanops.usecases.plan_on_rows import plan_on_rows, problems_on_rows
 from leanops.usecases.platform import Platform
 
 DEPLOYED = "schema deploy"
@@ -25,7 +25,7 @@ def take_pending(platform: Platform, pending: Pending, *, actor: Actor) -> Verdi
     try:
         waits = _held_up(platform, pending.topic)
         return Verdict(pending, Outcome.WAITING, reason=waits) if waits else _taken(platform, pending, actor)
-    except LeaseHeldError as held:
+    except (LeaseHeldError, TopicPausedError) as held:
         return Verdict(pending, Outcome.WAITING, reason=str(held))
 
 
@@ -43,8 +43,7 @@ def _taken(platform: Platform, pending: Pending, actor: Actor) -> Verdict:
         # Nobody is there to answer, and a file that waits must not hold its topic up.
         cancel(platform, pending.topic)
         what = str(blocked).partition("; ")[0]
-        hint = f"look at them, then: leanops schema deploy {pending.topic} FILE --accept-missing"
-        return refuse(intake, pending, candidate.data, [Problem(Code.BLOCKED, "", what, hint)])
+        return refuse(intake, pending, candidate.data, [_unasked(pending, what, "all|N")])
     _audit(platform, pending, deployed.schema.version, actor)
     platform.schemas.clear_failed(pending.topic)
     # Last, so that whatever a crash leaves undone is done when the file is seen again.
@@ -58,16 +57,11 @@ def _held_up(platform: Platform, topic: str) -> str | None:
     if begun and is_due(platform, begun):
         finish(platform, begun)
         begun = standing(platform, topic)
-    if begun and begun.blocked and _is_from_a_file(begun.operation):
+    if begun and begun.blocked and begun.operation.is_from_a_file:
         # Blocked only after a crash: it is undone, and the file, still there, is refused in its turn.
         cancel(platform, topic)
         begun = None
     return begun.sentence() if begun else None
-
-
-def _is_from_a_file(operation: Operation) -> bool:
-    """Whether nobody was there to agree to anything: a person's deployment agrees to what its plan has shown."""
-    return operation.work == Work.DEPLOY and operation.accept == Accept.NONE
 
 
 def _deployed(platform: Platform, pending: Pending, candidate: Candidate, actor: Actor) -> Deployed:
@@ -76,11 +70,23 @@ def _deployed(platform: Platform, pending: Pending, candidate: Candidate, actor:
     if problems:
         raise InvalidSchemaError(pending.name, problems)
     plan = plan_on_rows(platform, pending.topic, candidate.schema, candidate.difference)
-    problems = list(missing_values(candidate.schema, plan)) if plan else []
+    problems = problems_on_rows(candidate.schema, plan) if plan else []
     if problems:
         raise InvalidSchemaError(pending.name, problems)
     consent = Consent(missing=Accept.NONE)
+    leaving = (
+        keys_unasked(platform, pending.topic, candidate.schema, candidate.difference, consent, plan) if plan else 0
+    )
+    if leaving:
+        raise InvalidSchemaError(
+            pending.name, [_unasked(pending, f"{leaving:,} keys would leave Curated", f"{leaving}")]
+        )
     return deploy_schema(platform, pending.topic, candidate.text, pending.name, actor.name, consent, plan)
+
+
+def _unasked(pending: Pending, what: str, many: str) -> Problem:
+    hint = f"look at them, then: leanops schema deploy {pending.topic} FILE --accept-missing {many}"
+    return Problem(Code.BLOCKED, "", what, hint)
 
 
 def _missing_key(platform: Platform, schema: Schema) -> Iterator[Problem]:

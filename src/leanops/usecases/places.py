@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from leanops.domain.batches import CURATED, STANDARDIZED, new_batch_id
 from leanops.domain.errors import UsageError
-from leanops.domain.operations import Accept, Operation, Place, Scope, Work
+from leanops.domain.operations import Accept, Accepted, Operation, Place, Scope, Work
 from leanops.domain.schema import Schema
 from leanops.domain.snapshots import TableView, is_same_data, valid_watermark
 from leanops.usecases.batches import abandon
@@ -33,7 +33,7 @@ def new_operation(
     schema: Schema,
     active: Schema | None,
     scope: Scope = Scope.NONE,
-    accept: Accept = Accept.NONE,
+    accept: Accepted = Accept.NONE,
     classification: str = "",
     new_key: bool = False,
 ) -> Operation:

@@ -11,21 +11,34 @@ from leanops.domain.schema_plan import SchemaPlan
 from leanops.usecases.places import has_rows
 from leanops.usecases.platform import Platform
 
+LOOKED_AT = 10_000
+"""About so many events are asked whether they have the keys of a file that nobody looks at."""
+
 
 def plan_on_rows(
-    platform: Platform, topic: str, schema: Schema, found: Difference, *, is_shown: bool = False
+    platform: Platform,
+    topic: str,
+    schema: Schema,
+    found: Difference,
+    *,
+    is_shown: bool = False,
+    recurates: bool = False,
 ) -> SchemaPlan | None:
     """The plan, for which Spark is started; None where no row could change what is done, and nobody looks at it."""
-    if found.kind is Kind.NEUTRAL or not (_decides(platform, schema, found) or is_shown):
+    if found.kind is Kind.NEUTRAL and not recurates:
+        return None
+    decides = recurates or _decides(platform, schema, found)
+    if not (decides or is_shown or _reads_keys_anew(schema, found)):
         return None
     databases = platform.rules.databases
     raw = platform.catalog.load(databases.raw_table(topic))
     if not has_rows(platform, databases.standardized_table(topic)) and (raw is None or raw.head is None):
         return None
-    from leanops.usecases.plan_schema import plan_schema
+    from leanops.usecases.plan_schema import ALL, plan_schema
 
     try:
-        return plan_schema(platform, platform.lake(), topic, schema)
+        sample = None if decides else ALL if is_shown else LOOKED_AT
+        return plan_schema(platform, platform.lake(), topic, schema, sample=sample)
     except UsageError as unreadable:
         what, _, hint = str(unreadable).partition("; ")
         raise InvalidSchemaError(topic, [Problem(Code.BAD_PATH, "/payload_columns", what, hint)]) from None
@@ -36,6 +49,17 @@ def _decides(platform: Platform, schema: Schema, found: Difference) -> bool:
     curated = platform.rules.databases.curated_table(schema.table_name)
     follows = found.kind is Kind.ADDITIVE and found.changes_rows and has_rows(platform, curated)
     return follows or schema.policies.cde_error_rate_fail is not None
+
+
+def _reads_keys_anew(schema: Schema, found: Difference) -> bool:
+    """Whether the file names a key, a version or a period that events are not keyed and ordered by today."""
+    return found.needs_raw and bool(schema.keys.named)
+
+
+def problems_on_rows(schema: Schema, plan: SchemaPlan, *, accept_unseen: bool = False) -> list[Problem]:
+    """What rows say against a schema: too many lack a critical value, or no event has its key, version or period."""
+    unseen = [] if accept_unseen else [one.problem() for one in plan.unseen_keys]
+    return [*missing_values(schema, plan), *unseen]
 
 
 def missing_values(schema: Schema, plan: SchemaPlan) -> Iterator[Problem]:

@@ -1,6 +1,5 @@
 """A schema tried on real rows: nothing is written, and every cast and rule is the cycle's own."""
 
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -8,19 +7,21 @@ from typing import Any
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame
 
-from leanops.domain.batches import CURATED, STANDARDIZED
 from leanops.domain.compatibility import Difference, difference
 from leanops.domain.errors import UsageError
+from leanops.domain.evolution import real_paths
+from leanops.domain.lint import sealed_key_problems
 from leanops.domain.schema import Schema
 from leanops.domain.schema_plan import (
     Example,
     FailureGroup,
-    Rate,
     SchemaPlan,
     Tables,
+    Unseen,
     ddl_of,
     is_comparable,
     needed,
+    unseen_paths,
 )
 from leanops.domain.schema_plan import Source as SourceName
 from leanops.domain.snapshots import valid_watermark
@@ -29,6 +30,9 @@ from leanops.ports.tables import Lake
 from leanops.transforms import judge_plan
 from leanops.transforms.curate import Source, judged, sources_of
 from leanops.transforms.mask import HIDDEN
+from leanops.usecases.carry_over import as_standardized, events_of
+from leanops.usecases.judge_schema import table_problems, version_problems
+from leanops.usecases.plan_on_rows import missing_values
 from leanops.usecases.platform import Platform
 from leanops.usecases.raw_events import RawEvents, raw_rows, read_events, standardized
 from leanops.usecases.topics import find_topic
@@ -95,11 +99,10 @@ class _Work:
             release()
 
     def planned(self, sample: int | None) -> SchemaPlan:
-        started = time.monotonic()
         rows = self.rows(sample)
         if rows is None:
             where: SourceName = "retired" if self._current() else "nothing"
-            return self._completed(SchemaPlan(self.topic, self.difference, where, 0, 0, is_sample=False), 0.0)
+            return self._completed(SchemaPlan(self.topic, self.difference, where, 0, 0, is_sample=False))
         self.tell(f"judging {rows.count:,} rows")
         both = self._both(rows)
         live = self._live() if self.active else None
@@ -108,6 +111,7 @@ class _Work:
         self.held.append(outcomes.unpersist)
         stored = self._stored(both, live)
         counts: Any = judge_plan.totals(outcomes, stored).first()
+        others = self._others_leaving(rows, both, outcomes) if stored is not None and both.keeps_key else 0
         found = judge_plan.failure_groups(outcomes).collect() if counts["failing"] else []
         figures = rows.events.counts if rows.events else {}
         plan = SchemaPlan(
@@ -116,7 +120,7 @@ class _Work:
             "raw" if rows.events else "standardized",
             figures.get("rows", counts["judged"]),
             is_sample=rows.is_sample,
-            **counts.asDict(),
+            **{**counts.asDict(), "leaving": counts["leaving"] + others},
             failures=tuple(
                 sorted(
                     (_group(one, self._hidden(rows)) for one in found),
@@ -126,8 +130,9 @@ class _Work:
             parse_errors=figures["parse_errors"] + rows.refused if figures else None,
             missing_keys=figures.get("missing_keys"),
             version_fallback=figures.get("version_fallback"),
+            unseen=self._unseen(rows, counts["judged"]) if counts["judged"] else (),
         )
-        return self._completed(plan, time.monotonic() - started)
+        return self._completed(plan)
 
     def _hidden(self, rows: _Rows) -> set[str]:
         """Columns that hold what is PII today, whichever way they name it, though the new schema may not say so."""
@@ -194,45 +199,44 @@ class _Work:
             return None
         return judge_plan.live_rows(self.lake.at(self.curated.name, self.curated.head), both, live)
 
-    def _completed(self, plan: SchemaPlan, seconds: float) -> SchemaPlan:
-        """The plan with what would be done to the tables, and how long that takes."""
+    def _others_leaving(self, rows: _Rows, both: judge_plan.Both, outcomes: DataFrame) -> int:
+        """Keys that leave beside those whose row fails: those that are behind, and those no row is made for."""
+        assert self.curated is not None
+        curated = self.lake.at(self.curated.name, self.curated.head)
+        unread = (
+            0 if rows.events is None or rows.is_sample else curated.join(outcomes, judge_plan.KEY, "left_anti").count()
+        )
+        behind = judge_plan.behind(outcomes, curated).persist(StorageLevel.MEMORY_AND_DISK)
+        self.held.append(behind.unpersist)
+        raw = events_of(self.lake.at(self.raw.name, self.raw.head), behind) if self.raw and self.raw.head else None
+        if raw is None:
+            return unread + behind.count()
+        read = as_standardized(self.platform, self.topic, self.new.keys, rows.paths, rows.frame, raw)
+        kept = judged(read, both.new).where("failures IS NULL").join(behind, judge_plan.KEY, "left_semi")
+        return unread + behind.count() - kept.count()
+
+    def _unseen(self, rows: _Rows, judged: int) -> tuple[Unseen, ...]:
+        """Paths the schema names and no event has; key, version and period are looked for where RAW is read."""
+        if rows.events:
+            events = rows.events.counts["rows"] - rows.events.counts["parse_errors"]
+            return unseen_paths(self.new, real_paths(rows.events.kinds).keys(), events, with_keys=True)
+        wanted = sorted({column.path for column in self.new.payload_columns if column.path})
+        there: Any = judge_plan.presence(rows.frame, rows.paths, wanted).first()
+        absent = {path for at, path in enumerate(wanted) if not there[at]}
+        return unseen_paths(self.new, (rows.paths.keys() | set(wanted)) - absent, judged, with_keys=False)
+
+    def _completed(self, plan: SchemaPlan) -> SchemaPlan:
+        """The plan with what would be done to the tables, and what a deployment would say against it."""
         tables = self._tables()
         changes = bool(plan.changed or plan.resolved) or (plan.is_sample and self.difference.changes_rows)
         needs = needed(self.new, self.difference, tables, old_rows_change=changes)
-        planned = replace(plan, ddl=ddl_of(self.new, self.difference, tables), needs=needs)
-        rows = self._rows_to_make(planned)
-        own = Rate(plan.rows / seconds, "this plan") if plan.rows and seconds else None
-        rates = {layer: rate for layer in rows if (rate := self._rate(layer) or own)}
-        estimate = (
-            sum(count / rates[layer].rows_s for layer, count in rows.items())
-            if rows and rates.keys() == rows.keys()
-            else None
-        )
-        return replace(planned, estimate_s=estimate, rates=rates)
-
-    def _rows_to_make(self, plan: SchemaPlan) -> dict[str, int]:
-        """Rows each layer would read again."""
-        current = self._current() or plan.judged
-        whole = raw_rows(self.raw) if self.raw else 0
-        match plan.needs:
-            case "rebuild" if plan.difference.needs_raw:
-                return {STANDARDIZED: whole, CURATED: current}
-            case "rebuild":
-                return {CURATED: current}
-            case "recurate":
-                return {CURATED: current}
-        return {}
-
-    def _rate(self, layer: str) -> Rate | None:
-        """What the topic's largest batch of a layer took."""
-        history = self.platform.rules.databases.ops_table("job_run_history")
-        where = f"topic_name = '{self.topic}' and layer = '{layer}'"
-        runs = self.platform.catalog.select(history, ["rows_read", "seconds", "batch_id"], where)
-        timed = [run for run in runs if run["rows_read"] and run["seconds"]]
-        if not timed:
-            return None
-        largest = max(timed, key=lambda run: int(run["rows_read"]))
-        return Rate(largest["rows_read"] / largest["seconds"], f"batch {largest['batch_id']}")
+        problems = [
+            *table_problems(self.platform.schemas, self.topic, self.active, self.new),
+            *version_problems(self.active, self.new),
+            *sealed_key_problems(self.new),
+            *missing_values(self.new, plan),
+        ]
+        return replace(plan, ddl=ddl_of(self.new, self.difference, tables), needs=needs, problems=tuple(problems))
 
     def _tables(self) -> Tables:
         databases = self.platform.rules.databases

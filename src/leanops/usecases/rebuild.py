@@ -1,7 +1,7 @@
 """The tables of a topic made anew from what they were made from, while readers keep the live ones."""
 
 from leanops.domain.errors import UsageError
-from leanops.domain.operations import Accept, Scope, Stage, Work
+from leanops.domain.operations import Accept, Accepted, Scope, Stage, Work
 from leanops.domain.schema import Schema
 from leanops.usecases.carry_out import carry_out
 from leanops.usecases.comparison import Comparison
@@ -10,7 +10,7 @@ from leanops.usecases.operations import begin, check_free
 from leanops.usecases.places import has_rows, new_operation, settle
 from leanops.usecases.platform import Platform
 from leanops.usecases.shadow import Progress, quiet
-from leanops.usecases.topics import find_topic
+from leanops.usecases.topics import check_running, find_topic
 
 
 def rebuild_topic(
@@ -19,7 +19,7 @@ def rebuild_topic(
     actor: str,
     *,
     scope: Scope = Scope.BOTH,
-    accept: Accept = Accept.NONE,
+    accept: Accepted = Accept.NONE,
     new_key: bool = False,
     progress: Progress = quiet,
 ) -> Comparison | None:
@@ -35,6 +35,7 @@ def rebuild_topic(
         raise UsageError(f"topic {topic!r} has no tables to rebuild yet; run: leanops cycle --topic {topic}")
     with held(platform, f"topic/{topic}", wait_s=platform.rules.wait_s) as lease:
         check_free(platform, topic)
+        check_running(platform, topic)
         # Both tables are made from RAW, so what is wrong with a batch in them goes with it.
         settle(platform, topic, schema, lease, accept_counts=scope == Scope.BOTH)
         return rebuild_held(
@@ -50,7 +51,7 @@ def rebuild_held(
     actor: str,
     *,
     scope: Scope,
-    accept: Accept,
+    accept: Accepted,
     new_key: bool = False,
     progress: Progress = quiet,
 ) -> Comparison | None:

@@ -1,12 +1,13 @@
 """A topic's tables back to an earlier moment: what that would change, and doing it."""
 
 from dataclasses import asdict, dataclass, replace
+from itertools import takewhile
 from typing import Any
 
 import msgspec
 
 from leanops.domain.errors import UsageError
-from leanops.domain.operations import Accept, Operation, Place, Scope, Stage, Work
+from leanops.domain.operations import Accept, Accepted, Operation, Place, Scope, Stage, Work, agrees
 from leanops.domain.schema import Schema
 from leanops.domain.snapshots import TableView, Watermark, is_ancestor, new_range, valid_watermark, watermark_from
 from leanops.usecases.batches import schema_of_version
@@ -16,7 +17,7 @@ from leanops.usecases.operations import begin, check_free
 from leanops.usecases.places import new_operation, settle
 from leanops.usecases.platform import Platform
 from leanops.usecases.shadow import Progress, quiet
-from leanops.usecases.topics import find_topic
+from leanops.usecases.topics import check_running, find_topic
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,8 @@ class Rollback:
     """RAW rows that the next cycle reads again."""
     by_replace: bool
     """Whether a rebuild lies between, so that the table is brought back by a commit of its own."""
+    leaving: int | None = None
+    """Keys that leave Curated; None where only building it anew can tell."""
 
     @property
     def changes_nothing(self) -> bool:
@@ -65,37 +68,54 @@ def plan_rollback(platform: Platform, topic: str, *, snapshot: int | None = None
     if by_replace:
         _check_same_keys(platform, topic, schema, then)
     undone = [] if by_replace else _undone(view, then)
+    curated = platform.catalog.load(platform.rules.databases.curated_table(schema.table_name))
+    curated_at = _curated_at(curated, view, target, then) if curated and not by_replace else None
     return Rollback(
         topic=topic,
         snapshot=target,
-        curated_snapshot=None if by_replace else _curated_at(platform, schema, view, target, then),
+        curated_snapshot=curated_at,
         rows_now=now.totals.rows,
         rows_then=then.totals.rows,
         batches=tuple(mark.batch_id for mark in undone),
         read_again=_read_since(platform, topic, then, now) if by_replace else sum(m.counts["read"] for m in undone),
         by_replace=by_replace,
+        leaving=_leaving(curated, curated_at) if curated and curated_at is not None else None,
     )
 
 
-def roll_back_topic(platform: Platform, plan: Rollback, actor: str, progress: Progress = quiet) -> Rollback:
+def roll_back_topic(
+    platform: Platform, plan: Rollback, actor: str, progress: Progress = quiet, *, accept: Accepted = Accept.NONE
+) -> Rollback:
     """Go back; the topic stays paused, because the next cycle would redo what is undone here."""
     topic = plan.topic
     with held(platform, f"topic/{topic}", wait_s=platform.rules.wait_s) as lease:
         check_free(platform, topic)
+        check_running(platform, topic)
         schema = _active(platform, topic)
         settle(platform, topic, schema, lease)
         # Settling may have committed nothing, but it may have recorded; and others may have come before us.
         fresh = plan_rollback(platform, topic, snapshot=plan.snapshot)
-        operation = _operation(platform, fresh, schema, actor)
+        check_agreed(fresh, accept)
+        operation = _operation(platform, fresh, schema, actor, accept)
         stage = Stage.GOING if operation.scope == Scope.NONE else Stage.BUILDING
         carry_out(platform, begin(platform, operation, stage, lease), lease, progress)
     return fresh
 
 
-def _operation(platform: Platform, plan: Rollback, schema: Schema, actor: str) -> Operation:
+def check_agreed(plan: Rollback, accept: Accepted) -> None:
+    """Raise where keys would leave Curated that nobody has let go."""
+    if plan.leaving is not None and not agrees(accept, plan.leaving):
+        keys, them = ("1 key", "it") if plan.leaving == 1 else (f"{plan.leaving:,} keys", "them")
+        raise UsageError(
+            f"{plan.topic}: {keys} would leave Curated until it is resumed; let {them} go with "
+            f"--accept-missing {plan.leaving}"
+        )
+
+
+def _operation(platform: Platform, plan: Rollback, schema: Schema, actor: str, accept: Accepted) -> Operation:
     scope = Scope.NONE if plan.curated_snapshot is not None else Scope.CURATED
     operation = new_operation(
-        platform, plan.topic, Work.ROLLBACK, actor=actor, schema=schema, active=schema, scope=scope, accept=Accept.ALL
+        platform, plan.topic, Work.ROLLBACK, actor=actor, schema=schema, active=schema, scope=scope, accept=accept
     )
     view = platform.catalog.load(platform.rules.databases.standardized_table(plan.topic))
     assert view is not None
@@ -138,19 +158,21 @@ def _read_since(platform: Platform, topic: str, then: Watermark, now: Watermark)
     return before - after
 
 
-def _curated_at(
-    platform: Platform, schema: Schema, standardized: TableView, target: int, then: Watermark
-) -> int | None:
+def _curated_at(view: TableView, standardized: TableView, target: int, then: Watermark) -> int | None:
     """The newest ancestor of Curated that has read nothing beyond the target; None where it has none."""
-    view = platform.catalog.load(platform.rules.databases.curated_table(schema.table_name))
-    if view is None:
-        return None
     back = replace(standardized, head=target)
     for snapshot in view.ancestors():
         mark = watermark_from(snapshot)
         if mark and mark.source_to <= then.batch_seq and is_ancestor(back, mark.source_snapshot):
             return snapshot.snapshot_id
     return None
+
+
+def _leaving(view: TableView, target: int) -> int:
+    """Keys that came into Curated after a snapshot; no batch takes one out."""
+    later = takewhile(lambda snapshot: snapshot.snapshot_id != target, view.ancestors())
+    marks = [mark for snapshot in later if (mark := watermark_from(snapshot))]
+    return sum(mark.counts.get("inserted", 0) for mark in marks)
 
 
 def _check_same_keys(platform: Platform, topic: str, schema: Schema, then: Watermark) -> None:

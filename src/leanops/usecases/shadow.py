@@ -126,8 +126,12 @@ class Shadow:
         if self.operation.previous is None:
             return False
         before = schema_of_version(self.platform, self.operation.topic, self.operation.previous)
-        is_resealed = self.operation.new_key and bool(self.schema.keys.pii)
-        return before.keys == self.schema.keys and not is_resealed
+        return before.keys == self.schema.keys and not self.is_resealed
+
+    @property
+    def is_resealed(self) -> bool:
+        """Whether keys are HMACs of another key than before."""
+        return self.operation.new_key and bool(self.schema.keys.pii)
 
     def append_errors(self, rows: DataFrame, name: str) -> None:
         """Error rows into a shadow, each once."""

@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from leanops.domain.accounting import StandardizedCounts, Totals
 from leanops.domain.batches import STANDARDIZED, Batch
 from leanops.domain.errors import OperationBlockedError, UnbalancedBatchError
-from leanops.domain.operations import Accept, Place
+from leanops.domain.operations import Place, agrees
 from leanops.domain.snapshots import has_batch, retired_rows, valid_watermark, watermark_of
 from leanops.domain.tables import ERRORS
 from leanops.domain.tables import STANDARDIZED as STANDARDIZED_TABLE
@@ -121,7 +121,7 @@ def _keep_retired(shadow: Shadow) -> None:
     kept = shadow.lake.at(shadow.live_standardized, live.snapshot).join(events, "message_id", "left_anti").persist()
     try:
         rows = kept.count()
-        if rows and not shadow.keeps_keys and shadow.operation.accept != Accept.ALL:
+        if not shadow.keeps_keys and not agrees(shadow.operation.accept, rows):
             raise OperationBlockedError(
                 shadow.operation.topic,
                 f"{rows} rows of {shadow.live_standardized} cannot get new keys: RAW has retired their events",

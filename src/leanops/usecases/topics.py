@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from leanops.domain.errors import UnknownTopicError
+from leanops.domain.errors import TopicPausedError, UnknownTopicError
 from leanops.domain.tables import OPS, RAW
 from leanops.domain.topics import check_new_topic
 from leanops.ports.state import SCHEMA_REGISTRY, Row, Stored
@@ -54,6 +54,7 @@ def add_topics(platform: Platform, topics: Mapping[str, Origin | None]) -> None:
     for topic in topics:
         platform.catalog.create(platform.rules.databases.raw_table(topic), RAW)
         if topic not in known:
+            platform.schemas.make_place(topic)
             _write(platform, None, topic, status=READY, processing_enabled=False, schema_version=None, reason=None)
     _register(platform, topics)
 
@@ -91,6 +92,13 @@ def list_topics(platform: Platform) -> list[Topic]:
 def find_topic(platform: Platform, topic: str) -> Topic:
     """One registered topic; raises UnknownTopicError."""
     return _topic(_stored(platform, topic))
+
+
+def check_running(platform: Platform, topic: str) -> None:
+    """Raise where a topic is paused: nobody's tables are replaced or moved meanwhile."""
+    found = find_topic(platform, topic)
+    if found.status == PAUSED:
+        raise TopicPausedError(topic, found.reason)
 
 
 def pause_topic(platform: Platform, topic: str, reason: str | None) -> Topic:

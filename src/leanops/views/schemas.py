@@ -36,9 +36,12 @@ def plan_lines(plan: SchemaPlan) -> list[str]:
         *difference_lines(plan.difference),
         "",
         *_row_lines(plan),
+        *(f"  {one.name}: {one.what}; {one.hint}" for one in plan.unseen if not one.is_key),
         *(["", *plan.ddl] if plan.ddl else []),
         "",
-        _verdict(plan),
+        *(f"a deployment would refuse it: {problem}" for problem in plan.problems),
+        *(f"a deployment would refuse it: {one.problem()}" for one in plan.unseen_keys),
+        *([] if plan.problems or plan.unseen_keys else [_verdict(plan)]),
     ]
 
 
@@ -75,29 +78,18 @@ def _group_line(group: FailureGroup) -> str:
 
 
 def _verdict(plan: SchemaPlan) -> str:
-    """What it takes to deploy it, and how long that would be."""
-    took = f", about {_duration(plan.estimate_s)}{_rates(plan)}" if plan.estimate_s is not None else ""
+    """What it takes to deploy it."""
+    leaving = f" --accept-missing {plan.leaving}" if plan.leaving else ""
     if plan.needs == "rebuild" and plan.source == "retired":
         return "do not deploy it: what Standardized holds could not be made again"
     if plan.needs == "rebuild" and plan.difference.kind == Kind.FIRST and plan.difference.needs_raw:
-        return f"it can be deployed as it is; Standardized has other keys, and is made anew from RAW{took}"
+        return "it can be deployed as it is; Standardized has other keys, and is made anew from RAW"
     if plan.needs == "rebuild":
-        return f"it breaks what is there: deploy it with --rebuild{took}"
+        return f"it breaks what is there: deploy it with --rebuild{leaving}"
     if plan.leaving:
-        return f"old rows stay as they are; --recurate applies it to them{took}, and those that fail leave Curated"
+        return f"old rows stay as they are; --recurate{leaving} applies it to them, and those that fail leave Curated"
     if plan.needs == "recurate":
-        return f"it can be deployed as it is; old rows are re-curated{took}"
+        return "it can be deployed as it is; old rows are re-curated"
     if plan.changed or plan.resolved:
         return "it can be deployed as it is; --recurate brings old rows in line with it too"
     return "it can be deployed as it is"
-
-
-def _rates(plan: SchemaPlan) -> str:
-    said = [f"{layer} at {rate.rows_s:,.0f} rows/s as in {rate.measured}" for layer, rate in plan.rates.items()]
-    return f" ({', '.join(said)})"
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 90:
-        return f"{max(seconds, 1):.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5_400 else f"{seconds / 3_600:.1f} h"

@@ -66,6 +66,9 @@ class S3Files:
         with self._about(f"the file {name}"):
             self._client.delete_object(Bucket=self._bucket, Key=key)
 
+    def make_folder(self, name: str) -> None:
+        """A bucket has no folders."""
+
     def delete_same(self, name: str, data: bytes) -> None:
         """Remove a file that holds these bytes; one that was put there meanwhile stays."""
         key = self._key(name)

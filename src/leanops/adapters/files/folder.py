@@ -63,6 +63,11 @@ class Folder:
                     path.hardlink_to(aside)
             aside.unlink()
 
+    def make_folder(self, name: str) -> None:
+        path = self._path(name)
+        with _answering(name):
+            path.mkdir(parents=True, exist_ok=True)
+
     def names(self, prefix: str) -> Iterator[str]:
         with _answering(prefix):
             found = [path for path in self._root.rglob("*") if path.is_file() and not path.is_symlink()]

@@ -76,6 +76,10 @@ class SchemaFiles:
             tables = dict(zip(found, readers.map(self._table, found), strict=True))
         return {topic: table for topic, table in tables.items() if table}
 
+    def make_place(self, topic: str) -> None:
+        """Let `pending/` be there before anybody puts a file into it."""
+        self._files.make_folder(f"{check_topic(topic)}/pending")
+
     def pending(self) -> list[Pending]:
         """The files that wait to become active; drafts do not."""
         found = [name for name in map(_PENDING.fullmatch, self._files.names("")) if name]

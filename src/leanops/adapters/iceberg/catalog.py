@@ -180,12 +180,14 @@ class IcebergCatalog:
             self.create(name, definition)
             self._retried(name, append)
 
-    def select(self, name: str, columns: Sequence[str], where: str = "true") -> list[dict[str, Any]]:
+    def select(
+        self, name: str, columns: Sequence[str], where: str = "true", *, at: int | None = None
+    ) -> list[dict[str, Any]]:
         try:
             table = self._catalog.load_table(name)
         except NoSuchTableError:
             return []
-        scan = table.scan(selected_fields=tuple(columns))
+        scan = table.scan(selected_fields=tuple(columns), snapshot_id=at)
         found = scan if where == "true" else scan.filter(where)
         return list(found.to_arrow().to_pylist())
 

@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 from leanops.adapters.iceberg.session import CATALOG
 from leanops.domain.errors import CommitRefusedError, CommitUnknownError
 from leanops.ports.tables import Merge
+from leanops.transforms.mask import HIDDEN
 from leanops.transforms.sql import literal, quoted
 
 SMALL_BATCH = 20_000
@@ -103,6 +104,26 @@ class SparkLake:
                 )
         finally:
             self._session.catalog.dropTempView(view)
+
+    def hide_values(self, name: str, topic: str, columns: Sequence[str], paths: Sequence[str]) -> None:
+        is_hidden = f"({_is_in('f.column', columns)} OR {_is_in('f.path', paths)})"
+        shows = f"coalesce(f.value <> {literal(HIDDEN)} AND {is_hidden}, false)"
+        members = ", ".join(f"'{member}', f.{member}" for member in ("rule", "column", "path", "message"))
+        hidden = f"named_struct({members}, 'value', {literal(HIDDEN)})"
+        self._update(
+            name,
+            topic,
+            f"failures = transform(failures, f -> if({shows}, {hidden}, f))",
+            f"exists(failures, f -> {shows})",
+        )
+
+    def forget_keys(self, name: str, topic: str, before: int) -> None:
+        self._update(name, topic, "record_key = NULL", f"record_key LIKE 'key:%' AND schema_version < {before:d}")
+
+    def _update(self, name: str, topic: str, change: str, where: str) -> None:
+        self._activate()
+        with _translated():
+            self._session.sql(f"UPDATE {_full(name)} SET {change} WHERE topic_name = {literal(topic)} AND {where}")
 
     def add_errors(self, rows: DataFrame, name: str, topics: Sequence[str]) -> None:
         self._activate()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from leanops.domain.errors import UsageError
-from leanops.entrypoints.cli.output import say
+from leanops.entrypoints.cli.output import note, say
 
 if TYPE_CHECKING:
     from leanops.runtimes.embedded import Embedded
@@ -48,6 +48,15 @@ def opened() -> Iterator["Embedded"]:
         yield runtime
     finally:
         runtime.close()
+
+
+def tell_wait(runtime: "Embedded", topic: str) -> None:
+    """Say that somebody else works on a topic, where a command is about to wait for it."""
+    from leanops.views.operations import worker_of
+
+    worker = worker_of(runtime.sources(), topic)
+    if worker:
+        note(f"{topic}: {worker} works on it; waiting up to {runtime.settings.operation_wait_s} s until it lets go")
 
 
 def actor() -> "Actor":

@@ -8,18 +8,21 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from leanops.domain.errors import UsageError
-from leanops.entrypoints.cli.homes import actor, opened
-from leanops.entrypoints.cli.options import Json, Topic, Yes
+from leanops.entrypoints.cli.homes import actor, opened, tell_wait
+from leanops.entrypoints.cli.options import AcceptMissing, Json, Topic, Yes, accepted
 from leanops.entrypoints.cli.output import counted, note, print_json, say
 from leanops.entrypoints.cli.progress import rebuilding
 
 if TYPE_CHECKING:
+    from leanops.domain.operations import Accepted
     from leanops.runtimes.embedded import Embedded
     from leanops.usecases.comparison import Comparison
     from leanops.usecases.rollback import Rollback
 
 Curated = Annotated[bool, typer.Option("--curated", help="Only Curated, from Standardized as it is.")]
-Missing = Annotated[bool, typer.Option("--accept-missing", help="Go on though keys of the live Curated are missing.")]
+NewKey = Annotated[
+    bool, typer.Option("--new-key", help="Seal everything with the key in use now, though another one was used before.")
+]
 Resume = Annotated[bool, typer.Option("--resume", help="Go on with what was begun and not finished.")]
 Cancel = Annotated[bool, typer.Option("--cancel", help="Undo what was begun, as long as no table was replaced.")]
 To = Annotated[
@@ -31,14 +34,16 @@ To = Annotated[
 def rebuild(
     topic: Topic,
     curated: Curated = False,
-    accept_missing: Missing = False,
+    new_key: NewKey = False,
+    accept_missing: AcceptMissing = None,
     resume: Resume = False,
     cancel: Cancel = False,
     yes: Yes = False,
     as_json: Json = False,
 ) -> None:
     """Make a topic's tables anew from RAW while readers keep the live ones; then swap them. Asks first."""
-    _check_words(curated=curated, accept_missing=accept_missing, resume=resume, cancel=cancel)
+    accept = None if accept_missing is None else accepted(accept_missing)
+    _check_words(curated=curated, new_key=new_key, accepts=accept is not None, resume=resume, cancel=cancel)
     with opened() as runtime:
         from leanops.usecases.topics import find_topic
 
@@ -49,9 +54,9 @@ def rebuild(
         if not resume and not yes:
             note(_preview(runtime, topic, curated=curated))
             _confirm(f"Rebuild {topic}?", "a rebuild replaces tables", yes)
-        _tell_wait(runtime, topic)
+        tell_wait(runtime, topic)
         started = time.monotonic()
-        found = _rebuilt(runtime, topic, curated=curated, accept_missing=accept_missing, resume=resume)
+        found = _rebuilt(runtime, topic, curated=curated, new_key=new_key, accept=accept, resume=resume)
         _audit(runtime, "rebuild", topic, found.as_json() if found else {})
     if as_json:
         print_json({"topic": topic, "done": True, "comparison": found.as_json() if found else None})
@@ -68,16 +73,18 @@ def comparison_line(found: "Comparison | None") -> str:
         if found.checksum_before == found.checksum_after
         else "keys or versions differ"
     )
-    left = f"; {counted(found.failing + found.lost, 'key')} left it" if found.failing + found.lost else ""
+    left = f"; {counted(found.missing, 'key')} left it" if found.missing else ""
     return f"Curated rebuilt, {found.rows_before:,} rows before and {found.rows_after:,} after, {same}{left}"
 
 
-def _check_words(*, curated: bool, accept_missing: bool, resume: bool, cancel: bool) -> None:
+def _check_words(*, curated: bool, new_key: bool, accepts: bool, resume: bool, cancel: bool) -> None:
     if resume and cancel:
         raise UsageError("--resume goes on and --cancel undoes; choose one")
     if curated and (resume or cancel):
         raise UsageError("--curated is for a new rebuild; what was begun knows its tables, so leave it out")
-    if accept_missing and cancel:
+    if new_key and (resume or cancel):
+        raise UsageError("--new-key is for a new rebuild; an unfinished one keeps its key, so leave it out")
+    if accepts and cancel:
         raise UsageError("--accept-missing goes on and --cancel undoes; choose one")
 
 
@@ -93,21 +100,22 @@ def _preview(runtime: "Embedded", topic: str, *, curated: bool) -> str:
 
 
 def _rebuilt(
-    runtime: "Embedded", topic: str, *, curated: bool, accept_missing: bool, resume: bool
+    runtime: "Embedded", topic: str, *, curated: bool, new_key: bool, accept: "Accepted | None", resume: bool
 ) -> "Comparison | None":
-    from leanops.domain.operations import Accept, Scope
+    from leanops.domain.operations import Scope
     from leanops.usecases import carry_out
     from leanops.usecases.rebuild import rebuild_topic
 
     with rebuilding(topic) as progress:
         if resume:
-            return carry_out.resume(runtime.platform, topic, accept_missing=accept_missing, progress=progress)
+            return carry_out.resume(runtime.platform, topic, accept=accept, progress=progress)
         return rebuild_topic(
             runtime.platform,
             topic,
             actor().name,
             scope=Scope.CURATED if curated else Scope.BOTH,
-            accept=Accept.ALL if accept_missing else Accept.NONE,
+            accept=accept or 0,
+            new_key=new_key,
             progress=progress,
         )
 
@@ -115,7 +123,7 @@ def _rebuilt(
 def _cancel(runtime: "Embedded", topic: str, as_json: bool) -> None:
     from leanops.usecases.carry_out import cancel
 
-    _tell_wait(runtime, topic)
+    tell_wait(runtime, topic)
     operation = cancel(runtime.platform, topic)
     _audit(runtime, "cancel", topic, {"work": operation.work.value})
     if as_json:
@@ -124,22 +132,27 @@ def _cancel(runtime: "Embedded", topic: str, as_json: bool) -> None:
     say(f"{topic}: its {operation.work.value} is undone; the tables are as they were")
 
 
-def rollback(topic: Topic, to: To, yes: Yes = False, as_json: Json = False) -> None:
+def rollback(
+    topic: Topic, to: To, accept_missing: AcceptMissing = None, yes: Yes = False, as_json: Json = False
+) -> None:
     """Bring a topic's tables back to a snapshot or a time. Shows what changes and asks; the topic stays paused."""
-    target = _target(to)
+    target, accept = _target(to), accepted(accept_missing)
     with opened() as runtime:
-        from leanops.usecases.rollback import plan_rollback, roll_back_topic
+        from leanops.usecases.rollback import check_agreed, plan_rollback, roll_back_topic
 
         plan = plan_rollback(runtime.platform, topic, **target)
         if not as_json:
             _show(plan)
-        if plan.changes_nothing or not (yes or sys.stdin.isatty()):
-            _tell_undone(plan, to, as_json)
+        if plan.changes_nothing:
+            _tell_undone(plan, as_json)
             return
+        if as_json and not (yes or sys.stdin.isatty()):
+            _tell_undone(plan, as_json)
+        check_agreed(plan, accept)
         _confirm(f"Roll {topic} back?", "a rollback changes tables", yes)
-        _tell_wait(runtime, topic)
+        tell_wait(runtime, topic)
         with rebuilding(topic) as progress:
-            done = roll_back_topic(runtime.platform, plan, actor().name, progress)
+            done = roll_back_topic(runtime.platform, plan, actor().name, progress, accept=accept)
         _audit(runtime, "rollback", topic, done.as_json())
     if as_json:
         print_json({**done.as_json(), "done": True})
@@ -148,14 +161,12 @@ def rollback(topic: Topic, to: To, yes: Yes = False, as_json: Json = False) -> N
     say(f"it stays paused; to redo what came after: leanops topics resume {topic}")
 
 
-def _tell_undone(plan: "Rollback", to: str, as_json: bool) -> None:
-    """A dry run ends here, and so does a rollback to where the tables are."""
+def _tell_undone(plan: "Rollback", as_json: bool) -> None:
+    """What would change, where nothing does."""
     if as_json:
         print_json({**plan.as_json(), "done": False})
-    elif plan.changes_nothing:
-        say(f"{plan.topic}: is there already; nothing changed")
     else:
-        say(f"nothing is done yet; do it with: leanops rollback {plan.topic} --to {to} --yes")
+        say(f"{plan.topic}: is there already; nothing changed")
 
 
 def _show(plan: "Rollback") -> None:
@@ -164,12 +175,13 @@ def _show(plan: "Rollback") -> None:
     curated = (
         f"goes to its snapshot {plan.curated_snapshot}" if plan.curated_snapshot is not None else "is made anew from it"
     )
+    left = f", without {counted(plan.leaving, 'key')} it has now" if plan.leaving else ""
     count = len(plan.batches)
     batches = "one batch is undone" if count == 1 else f"{count:,} batches are undone"
     undone = "a rebuild and what came after it are undone" if plan.by_replace else batches
     for line in (
         f"Standardized goes to snapshot {plan.snapshot}: {plan.rows_now:,} rows become {plan.rows_then:,}",
-        f"Curated {curated}",
+        f"Curated {curated}{left}",
         f"{undone}; RAW rows to be read again once it is resumed: {plan.read_again:,}",
     ):
         note(f"  {line}")
@@ -184,14 +196,6 @@ def _target(to: str) -> dict[str, int]:
         raise UsageError(f"{to!r} is no snapshot id and no time; write it like 2026-11-15T08:00:00") from None
     moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
     return {"at_ms": int(moment.timestamp() * 1000)}
-
-
-def _tell_wait(runtime: "Embedded", topic: str) -> None:
-    from leanops.views.operations import worker_of
-
-    worker = worker_of(runtime.sources(), topic)
-    if worker:
-        note(f"{topic}: {worker} works on it; waiting up to {runtime.settings.operation_wait_s} s until it lets go")
 
 
 def _confirm(question: str, what: str, yes: bool) -> None:

@@ -10,9 +10,9 @@ import typer
 
 from leanops.domain.errors import InvalidSchemaError, UsageError
 from leanops.entrypoints.cli import schema_infer, schema_plan
-from leanops.entrypoints.cli.homes import actor, opened
-from leanops.entrypoints.cli.options import Json, Topic, Yes
-from leanops.entrypoints.cli.output import note, print_json, print_json_array, print_table, say
+from leanops.entrypoints.cli.homes import actor, opened, tell_wait
+from leanops.entrypoints.cli.options import AcceptMissing, Json, Topic, Yes, accepted
+from leanops.entrypoints.cli.output import counted, note, print_json, print_json_array, print_table, say
 from leanops.entrypoints.cli.progress import rows_of, waiting
 from leanops.entrypoints.cli.schema_files import read_schema
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from leanops.domain.schema import Schema
     from leanops.domain.schema_plan import SchemaPlan
     from leanops.runtimes.embedded import Embedded
-    from leanops.usecases.deploy_schema import Deployed
+    from leanops.usecases.deploy_schema import Consent, Deployed
     from leanops.usecases.platform import Platform
 
 app = typer.Typer(no_args_is_help=True)
@@ -40,8 +40,9 @@ Recurate = Annotated[
         help="Apply it to old rows, or not; if left out, an additive one is where no row would leave Curated.",
     ),
 ]
-AcceptMissing = Annotated[
-    bool, typer.Option("--accept-missing", help="Go ahead though keys of the live table would be missing.")
+
+AcceptUnseen = Annotated[
+    bool, typer.Option("--accept-unseen", help="Take a path of key, version or period that no event has yet.")
 ]
 
 
@@ -55,9 +56,8 @@ class _Wish:
     action: str
     yes: bool
     as_json: bool
-    rebuild: bool = False
-    recurate: bool | None = None
-    accept_missing: bool = False
+    consent: "Consent"
+    accept_unseen: bool = False
 
 
 @app.command()
@@ -67,15 +67,15 @@ def deploy(
     yes: Yes = False,
     rebuild: Rebuild = False,
     recurate: Recurate = None,
-    accept_missing: AcceptMissing = False,
+    accept_missing: AcceptMissing = None,
+    accept_unseen: AcceptUnseen = False,
     as_json: Json = False,
 ) -> None:
     """Make a file the active schema of a topic. Shows the plan and asks first."""
     text = read_schema(file)
     with opened() as runtime:
-        _go_live(
-            runtime, _Wish(topic, text, str(file), "schema deploy", yes, as_json, rebuild, recurate, accept_missing)
-        )
+        consent = _consent(rebuild, recurate, accept_missing)
+        _go_live(runtime, _Wish(topic, text, str(file), "schema deploy", yes, as_json, consent, accept_unseen))
         if file.resolve().parent == runtime.home / "schemas" / topic / "pending":
             runtime.platform.schemas.withdraw(topic, file.name, text.encode())
 
@@ -87,16 +87,15 @@ def rollback(
     yes: Yes = False,
     rebuild: Rebuild = False,
     recurate: Recurate = None,
-    accept_missing: AcceptMissing = False,
+    accept_missing: AcceptMissing = None,
+    accept_unseen: AcceptUnseen = False,
     as_json: Json = False,
 ) -> None:
     """Deploy an earlier schema of a topic again, as a new version. Shows the plan and asks first."""
     with opened() as runtime:
         text = _archived(runtime.platform, topic, to)
-        source = f"version {to}"
-        _go_live(
-            runtime, _Wish(topic, text, source, "schema rollback", yes, as_json, rebuild, recurate, accept_missing)
-        )
+        consent = _consent(rebuild, recurate, accept_missing)
+        _go_live(runtime, _Wish(topic, text, f"version {to}", "schema rollback", yes, as_json, consent, accept_unseen))
 
 
 @app.command()
@@ -166,16 +165,21 @@ def history(topic: Topic, as_json: Json = False) -> None:
     print_table(("version", "activated", "by", "change", "fingerprint", ""), rows)
 
 
+def _consent(rebuild: bool, recurate: bool | None, accept_missing: str | None) -> "Consent":
+    from leanops.usecases.deploy_schema import Consent
+
+    return Consent(rebuild, recurate, accepted(accept_missing))
+
+
 def _go_live(runtime: "Embedded", wish: _Wish) -> None:
     """Show what would change, ask, deploy, and say what was done."""
-    from leanops.domain.operations import Accept
+    from leanops.domain.operations import Scope
     from leanops.usecases.audit import record_action
-    from leanops.usecases.deploy_schema import Consent, deploy_schema
+    from leanops.usecases.deploy_schema import deploy_schema
 
-    platform, topic = runtime.platform, wish.topic
+    platform, topic, who = runtime.platform, wish.topic, actor()
     plan = _agreed_plan(platform, wish)
-    missing = Accept.ALL if wish.accept_missing else Accept.FAILING
-    who, consent = actor(), Consent(wish.rebuild, wish.recurate, missing)
+    tell_wait(runtime, topic)
     with rows_of(0) as bar:
         deployed = deploy_schema(
             platform,
@@ -183,11 +187,11 @@ def _go_live(runtime: "Embedded", wish: _Wish) -> None:
             wish.text,
             wish.source,
             who.name,
-            consent,
+            wish.consent,
             plan,
             lambda what, done, rows: bar(done, f"{what}, of {rows:,} rows"),
         )
-    if deployed.is_new:
+    if deployed.is_new or deployed.scope != Scope.NONE:
         said = {"version": deployed.schema.version, "file": wish.source}
         record_action(platform, who, wish.action, [topic], said)
     platform.schemas.clear_failed(topic)
@@ -198,25 +202,32 @@ def _agreed_plan(platform: "Platform", wish: _Wish) -> "SchemaPlan | None":
     """What rows say to the schema, as far as they have to be asked; ends the command where someone says no."""
     from leanops.domain.compatibility import difference
     from leanops.domain.schema import schema_from_json
-    from leanops.usecases.plan_on_rows import missing_values, plan_on_rows
+    from leanops.usecases.deploy_schema import keys_unasked
+    from leanops.usecases.plan_on_rows import plan_on_rows, problems_on_rows
     from leanops.usecases.topics import find_topic
     from leanops.views.schemas import difference_lines, plan_lines
 
     find_topic(platform, wish.topic)
     new = schema_from_json(wish.text, wish.source)
     found = difference(platform.schemas.active(wish.topic), new)
-    if not found.changes:
+    if not found.changes and not wish.consent.recurate:
         return None
     refusal = _refusal(wish, new, found)
+    recurates = bool(wish.consent.recurate)
     with waiting("trying it on rows"):
-        plan = None if refusal else plan_on_rows(platform, wish.topic, new, found, is_shown=not wish.yes)
+        plan = None if refusal else plan_on_rows(platform, wish.topic, new, found, is_shown=True, recurates=recurates)
     for line in plan_lines(plan) if plan else difference_lines(found):
         note(f"  {line}")
     if refusal:
         raise UsageError(refusal)
-    problems = list(missing_values(new, plan)) if plan else []
+    problems = problems_on_rows(new, plan, accept_unseen=wish.accept_unseen) if plan else []
     if problems:
         raise InvalidSchemaError(wish.source, problems)
+    leaving = keys_unasked(platform, wish.topic, new, found, wish.consent, plan) if plan else 0
+    if leaving:
+        them = "it" if leaving == 1 else "them"
+        what = counted(leaving, "key")
+        raise UsageError(f"{what} would leave Curated; let {them} go with --accept-missing {leaving}")
     if not wish.yes:
         typer.confirm(f"Deploy this to {wish.topic}?", err=True, abort=True)
     return plan
@@ -226,7 +237,7 @@ def _refusal(wish: _Wish, new: "Schema", found: "Difference") -> str | None:
     """Why it is not even tried on rows."""
     from leanops.domain.compatibility import Kind
 
-    if found.kind is Kind.BREAKING and not wish.rebuild and new.policies.on_breaking != "rebuild":
+    if found.kind is Kind.BREAKING and not wish.consent.rebuild and new.policies.on_breaking != "rebuild":
         return (
             f"this breaks what {wish.topic} has in its tables; make them anew with --rebuild, or set "
             'policies.on_breaking to "rebuild"'
@@ -243,7 +254,10 @@ def _report(platform: "Platform", wish: _Wish, deployed: "Deployed", plan: "Sche
         print_json({**said, "rebuilt": deployed.scope.value, "plan": plan.as_json() if plan else None})
         return
     anew = {"none": "", "curated": "; Curated was made anew", "both": "; Standardized and Curated were made anew"}
-    state = f"is active{anew[deployed.scope]}" if deployed.is_new else "is active already; nothing changed"
+    is_idle = not deployed.is_new and deployed.scope == "none"
+    state = (
+        f"is active{'' if deployed.is_new else ' already'}{'; nothing changed' if is_idle else anew[deployed.scope]}"
+    )
     say(f"{wish.topic}: schema version {schema.version} {state}; Curated is {name}")
 
 

@@ -23,6 +23,9 @@ SNAPSHOTS_SHOWN = 10
 app.command("discover")(discover.discover)
 SomeTopic = Annotated[str | None, typer.Argument(metavar="TOPIC", help="Name of the topic; or use --all.")]
 All = Annotated[bool, typer.Option("--all", help="Every topic: maintenance mode.")]
+AcceptCounts = Annotated[
+    bool, typer.Option("--accept-counts", help="Take a batch as it is that has other rows than were counted.")
+]
 Reason = Annotated[str | None, typer.Option("--reason", help="Why; shown by status and to the next operator.")]
 NewTopics = Annotated[list[str], typer.Argument(metavar="TOPIC", help="Names of the topics.")]
 
@@ -105,7 +108,7 @@ def add(topics: NewTopics) -> None:
 
 @app.command()
 def pause(topic: SomeTopic = None, every: All = False, reason: Reason = None) -> None:
-    """Stop processing a topic, or all. Events keep landing in RAW."""
+    """Stop processing a topic, or all: no cycle, no rebuild, no rollback. Events keep landing in RAW."""
     with opened() as runtime:
         from leanops.usecases.topics import pause_topic
 
@@ -130,13 +133,13 @@ def resume(topic: SomeTopic = None, every: All = False, reason: Reason = None) -
 
 
 @app.command()
-def retry(topic: Topic) -> None:
+def retry(topic: Topic, accept_counts: AcceptCounts = False) -> None:
     """Let the next cycle try a failed or parked topic again."""
     with opened() as runtime:
         from leanops.usecases.retry_topic import retry_topic
 
-        retry_topic(runtime.platform, topic)
-        _audit(runtime.platform, "topics retry", [topic])
+        retry_topic(runtime.platform, topic, accept_counts=accept_counts)
+        _audit(runtime.platform, "topics retry", [topic], "counts accepted" if accept_counts else None)
     say(f"{topic} will be tried again by the next cycle")
 
 
