@@ -118,8 +118,9 @@ def test_in_an_outage_longer_than_the_function_all_messages_come_again(
 
     assert process(aws, event, Time(questions=8)) == failed(0, 1)
 
-    [said] = [vars(record) for record in caplog.records if record.levelname == "ERROR"]
-    assert (said["message"], said["queue"], said["messages"]) == ("all messages come again", "orders", 2)
+    said, stopped = [vars(record) for record in caplog.records if record.levelname == "ERROR"]
+    assert (said["message"], said["queue"], said["again"]) == ("an outage", "orders", 2)
+    assert (stopped["message"], stopped["reason"]) == ("consumption stopped", said["reason"])
     assert "the payload" not in str(said)
 
 
@@ -164,6 +165,8 @@ def test_a_store_that_hangs_leaves_the_function_time_to_answer(hub: Hub) -> None
 
 def test_a_breaker_that_cannot_be_told_makes_no_message_come_again(hub: Hub) -> None:
     class Silent:
+        may_receive = staticmethod(lambda _queue, usual: usual)
+
         def report(self, *_: object) -> None:
             raise StateUnavailableError("DynamoDB does not answer; try again")
 

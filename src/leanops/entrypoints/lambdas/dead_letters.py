@@ -60,7 +60,7 @@ def _is_buried(aws: Aws, burial: Burial, queue: str, message: Received) -> bool:
     try:
         letters = exceeded(aws.registered.topic_of(queue.removesuffix(DEAD)), message, GIVEN_UP)
         bury_message(burial, f"{queue}/{message.receipt}", letters)
-    except Exception as failure:  # noqa: BLE001 - there is no queue behind this one: whatever it is, it comes again
+    except Exception as failure:
         log.error("a dead letter comes again", queue=queue, reason=reason_of(failure))
         return False
     log.warning("events put aside", queue=queue, events=len(letters))
