@@ -79,9 +79,11 @@ class Weighed:
     def __init__(self, hub: Hub) -> None:
         self.hub, self.held, self.most = hub, 0, 0
         self.lock, self.together = threading.Lock(), threading.Barrier(2, timeout=10)
+        self.first = iter([True, True])
 
     def get(self, name: str) -> bytes | None:
-        self.together.wait()
+        if next(self.first, False):
+            self.together.wait()
         data = self.hub.files.get(name)
         with self.lock:
             self.held += len(data or b"")

@@ -11,7 +11,7 @@ from leanops.domain.failures import Status
 from leanops.domain.snapshots import TableView, valid_watermark
 from leanops.ports.query import quoted
 from leanops.ports.state import ATTEMPTS, SCHEMA_REGISTRY, Row
-from leanops.views.balance import Balance, lag_of, rows_in, running_totals
+from leanops.views.balance import Balance, at_a_glance, lag_of, rows_in
 from leanops.views.error_status import settled
 from leanops.views.operations import Unfinished, unfinished
 from leanops.views.sources import Sources
@@ -113,7 +113,7 @@ def _status(sources: Sources, row: Row, attempts: Mapping[str, Row], parse_error
         errors=errors,
         lag_rows=_lag(raw, standardized),
         last_batch=_newest([standardized, curated]),
-        balance=running_totals(raw, standardized),
+        balance=at_a_glance(sources, topic, raw, standardized, curated),
         failures={**_failures(topic, attempts), **problem},
     )
 

@@ -54,6 +54,8 @@ def show(topics: "Sequence[TopicStatus]") -> None:
     for topic in topics:
         for complaint in topic.balance.complaints():
             screen.print(f"{topic.topic}: OUT OF BALANCE: {complaint}", style="bold red")
+        for note in topic.balance.notes:
+            screen.print(f"{topic.topic}: {note}", style="dim")
         for layer, failure in topic.failures.items():
             screen.print(f"{topic.topic}: {layer} {failure}", style="red")
         if topic.operation:
