@@ -249,6 +249,24 @@ def test_a_curated_table_that_is_a_batch_late_is_told(runtime: Embedded, sources
     assert "leanops cycle" in whole_topic(sources, "orders").problems[0]
 
 
+@pytest.mark.parametrize(("errors", "warns"), [(1_278, True), (129, True), (128, False), (0, False)])
+def test_many_quarantined_rows_are_a_warning_and_balance_all_the_same(
+    runtime: Embedded, sources: Sources, errors: int, warns: bool
+) -> None:
+    mark = watermark(1, counts={"read": 1_287, "errors": errors})
+    commit(runtime.platform, CURATED, CURATE, [{"idempotency_key": "a"}], mark)
+    found = only(sources)
+    assert found.balance.balanced
+    assert found.as_json()["warnings"] == (
+        [
+            f"{errors:,} of 1,287 rows of its newest Curated batch were quarantined, more than 10%; "
+            "see why with: leanops errors list --topic orders"
+        ]
+        if warns
+        else []
+    )
+
+
 def test_a_parked_layer_shows_its_reason(runtime: Embedded, sources: Sources) -> None:
     record_failure(runtime.platform, "orders", "curated", "too many errors", park=True)
     assert only(sources).failures == {"curated": "parked after 1 tries: too many errors"}
