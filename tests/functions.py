@@ -2,7 +2,8 @@
 
 import base64
 import json
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,7 +11,7 @@ from leanops.domain.envelope import Envelope
 from leanops.runtimes.aws import Aws
 from leanops.settings import Settings
 from leanops.usecases.breaker import Breakers
-from tests.builders import NOW_MS
+from tests.builders import NOW_MS, Clock
 from tests.hub import Hub
 
 MICROS = NOW_MS * 1000
@@ -39,6 +40,53 @@ class Switches:
 
     def start(self, queue: str) -> None:
         self.told.append(f"start {queue}")
+
+
+@dataclass
+class EventSource:
+    """A queue and its event source mapping: six minutes of visibility, a switch, and dead letters in the end."""
+
+    clock: Clock
+    bodies: dict[str, bytes]
+    max_receives: int
+    on: bool = True
+    dead: list[str] = field(default_factory=list)
+    receives: Counter[str] = field(default_factory=Counter)
+    _hidden: dict[str, float] = field(default_factory=dict)
+
+    def stop(self, _queue: str) -> None:
+        self.on = False
+
+    def start(self, _queue: str) -> None:
+        self.on = True
+
+    def poll(self, call: Callable[[dict[str, Any]], Mapping[str, Any]], batch: int = 10) -> int:
+        """Hand over what is visible, a batch a call; how many messages they were."""
+        now, handed = self.clock().timestamp(), 0
+        visible = [name for name in self.bodies if self._hidden.get(name, 0) <= now]
+        for start in range(0, len(visible), batch):
+            names = [name for name in visible[start : start + batch] if self.on and not self._is_dead(name)]
+            if names:
+                handed += len(names)
+                self._hand_over(call, names, now)
+        return handed
+
+    def _is_dead(self, name: str) -> bool:
+        if self.receives[name] < self.max_receives:
+            return False
+        del self.bodies[name]
+        self.dead.append(name)
+        return True
+
+    def _hand_over(self, call: Callable[[dict[str, Any]], Mapping[str, Any]], names: list[str], now: float) -> None:
+        self.receives.update(names)
+        self._hidden.update(dict.fromkeys(names, now + 360))
+        event = sqs_event(*[self.bodies[name] for name in names])
+        for record, name in zip(event["Records"], names, strict=True):
+            record["messageId"] = name
+        again = {failure["itemIdentifier"] for failure in call(event)["batchItemFailures"]}
+        for name in set(names) - again:
+            del self.bodies[name]
 
 
 @dataclass

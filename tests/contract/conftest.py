@@ -1,10 +1,19 @@
-"""The real engines of the contract suites, each started once."""
+"""The real engines of the contract suites, each started once, and a state store on each."""
 
-from collections.abc import Iterator
+import secrets
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TypeAlias
 
 import pytest
 
+from leanops.adapters.aws.state import DynamoState
+from leanops.adapters.sql.state import SqlState
+from leanops.ports.state import StateStore
 from tests.engines import dynamodb, elasticmq, moto, postgresql, require
+
+OpenState: TypeAlias = Callable[[], StateStore]
 
 
 @pytest.fixture(scope="session")
@@ -29,3 +38,29 @@ def elasticmq_endpoint() -> Iterator[str]:
 def moto_endpoint() -> Iterator[str]:
     with require(moto) as endpoint:
         yield endpoint
+
+
+@pytest.fixture(params=["sqlite", "postgresql", "dynamodb"])
+def open_store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[OpenState]:
+    """Opens stores on one and the same empty database."""
+    prefix = f"t{secrets.token_hex(6)}_"
+    with ExitStack() as opened:
+
+        def open_one() -> StateStore:
+            store: SqlState | DynamoState
+            if request.param == "dynamodb":
+                store = DynamoState.connect(endpoint=request.getfixturevalue("dynamodb_endpoint"), prefix=prefix)
+                store.create_tables()
+            elif request.param == "postgresql":
+                store = SqlState(request.getfixturevalue("postgresql_url"), prefix=prefix, page_rows=7)
+            else:
+                store = SqlState(f"sqlite:///{tmp_path}/new/state.db", prefix=prefix, page_rows=7)
+            opened.callback(store.close)
+            return store
+
+        yield open_one
+
+
+@pytest.fixture
+def store(open_store: OpenState) -> StateStore:
+    return open_store()

@@ -2,17 +2,11 @@
 
 import multiprocessing
 import secrets
-from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
-from pathlib import Path
 from threading import Barrier
-from typing import TypeAlias
 
 import pytest
 
-from leanops.adapters.aws.state import DynamoState
-from leanops.adapters.sql.state import SqlState
 from leanops.domain.errors import PermanentError, StateConflictError
 from leanops.ports.state import (
     ATTEMPTS,
@@ -28,10 +22,8 @@ from leanops.ports.state import (
     StateTable,
     new_revision,
 )
+from tests.contract.conftest import OpenState
 
-Open: TypeAlias = Callable[[], StateStore]
-
-ENGINES = ["sqlite", "postgresql", "dynamodb"]
 TEXTS = {
     "empty": "",
     "quotes": 'it\'s "quoted" \\ and; -- more %s :name',
@@ -40,32 +32,6 @@ TEXTS = {
     "scripts": "Ünïcödé ñ 漢字 العربية \u202e 👩‍👩‍👧 \ufeff\uffff\U0010ffff",
     "forms": "e\u0301 is not \u00e9",
 }
-
-
-@pytest.fixture(params=ENGINES)
-def open_store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Open]:
-    """Opens stores on one and the same empty database."""
-    prefix = f"t{secrets.token_hex(6)}_"
-    with ExitStack() as opened:
-
-        def open_one() -> StateStore:
-            store: SqlState | DynamoState
-            if request.param == "dynamodb":
-                store = DynamoState.connect(endpoint=request.getfixturevalue("dynamodb_endpoint"), prefix=prefix)
-                store.create_tables()
-            elif request.param == "postgresql":
-                store = SqlState(request.getfixturevalue("postgresql_url"), prefix=prefix, page_rows=7)
-            else:
-                store = SqlState(f"sqlite:///{tmp_path}/new/state.db", prefix=prefix, page_rows=7)
-            opened.callback(store.close)
-            return store
-
-        yield open_one
-
-
-@pytest.fixture
-def store(open_store: Open) -> StateStore:
-    return open_store()
 
 
 def lock(resource: str = "orders", **values: str | int | bool | None) -> Row:
@@ -299,7 +265,7 @@ def test_eight_threads_lose_no_update(store: StateStore) -> None:
     assert tries(store) == threads * each
 
 
-def test_of_many_who_want_an_absent_row_one_gets_it(open_store: Open) -> None:
+def test_of_many_who_want_an_absent_row_one_gets_it(open_store: OpenState) -> None:
     workers = 8
     start = Barrier(workers)
 
@@ -321,7 +287,7 @@ def test_of_many_who_want_an_absent_row_one_gets_it(open_store: Open) -> None:
     assert winners == [found.row["owner"]]
 
 
-def test_two_stores_on_one_database_see_each_other(open_store: Open) -> None:
+def test_two_stores_on_one_database_see_each_other(open_store: OpenState) -> None:
     one, other = open_store(), open_store()
     seen = one.put(LOCKS, lock(owner="one"), expected=None)
 

@@ -4,6 +4,7 @@ import secrets
 import sqlite3
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import boto3
@@ -16,6 +17,7 @@ from leanops.adapters.sql.state import SqlState
 from leanops.domain.errors import PermanentError, RetryableError, StateUnavailableError
 from leanops.ports.state import ATTEMPTS, BATCHES, IDEMPOTENCY_KEYS, LOCKS, Row, Stored
 from tests.engines import losing_the_answer_to
+from tests.standin import Answer, standin
 
 
 def test_an_unreachable_postgresql_is_retryable_and_says_what_to_do() -> None:
@@ -145,6 +147,44 @@ def test_a_dynamodb_write_whose_answer_was_lost_is_no_conflict(dynamodb_endpoint
 
     assert len(answers) == 2
     assert store.get(ATTEMPTS, ("orders",)) == Stored(attempt(1), revision)
+
+
+@pytest.mark.parametrize("taken", [1, 7])
+def test_what_dynamodb_leaves_over_of_many_rows_is_asked_for_again(taken: int) -> None:
+    stored: dict[str, dict[str, Any]] = {}
+
+    def answer(operation: str, request: dict[str, Any]) -> Answer:
+        asked = request["RequestItems"]["locks"]
+        if operation == "BatchWriteItem":
+            assert len(asked) <= 25
+            stored.update(
+                {one["PutRequest"]["Item"]["resource"]["S"]: one["PutRequest"]["Item"] for one in asked[:taken]}
+            )
+            return 200, {"UnprocessedItems": {"locks": asked[taken:]} if asked[taken:] else {}}
+        keys = asked["Keys"]
+        assert (len(keys) <= 100, asked["ConsistentRead"]) == (True, True)
+        found = [stored[key["resource"]["S"]] for key in keys[:taken]]
+        left = {"locks": {"Keys": keys[taken:]}} if keys[taken:] else {}
+        return 200, {"Responses": {"locks": found}, "UnprocessedKeys": left}
+
+    names = [f"lock {number}" for number in range(120)]
+    with standin(answer) as endpoint:
+        store = DynamoState.connect(endpoint=endpoint)
+        store.put_many(LOCKS, [{"resource": name, "generation": 1} for name in names])
+        assert set(store.get_many(LOCKS, [(name,) for name in names])) == {(name,) for name in names}
+
+
+def test_a_dynamodb_that_takes_none_of_many_rows_is_retryable() -> None:
+    def answer(operation: str, request: dict[str, Any]) -> Answer:
+        left = "UnprocessedItems" if operation == "BatchWriteItem" else "UnprocessedKeys"
+        return 200, {"Responses": {}, left: request["RequestItems"]}
+
+    with standin(answer) as endpoint:
+        store = DynamoState.connect(endpoint=endpoint)
+        with pytest.raises(StateUnavailableError, match="too busy for table locks"):
+            store.put_many(LOCKS, [{"resource": "orders"}])
+        with pytest.raises(StateUnavailableError, match="too busy for table locks"):
+            store.get_many(LOCKS, [("orders",)])
 
 
 @pytest.mark.parametrize("word", [b"INSERT", b"UPDATE"])

@@ -71,7 +71,11 @@ def test_a_kind_the_batch_before_had_not_is_a_change() -> None:
 
 
 def test_a_path_that_comes_with_two_kinds_has_changed_already() -> None:
-    assert lines(1, x={1: BOTH})[1:] == [Line("$.x", TYPE_CHANGED, 1, "number", "number|string")]
+    assert lines(2, x={2: BOTH})[1:] == [Line("$.x", TYPE_CHANGED, 2, "number", "number|string")]
+
+
+def test_in_the_first_batch_of_a_topic_nothing_has_changed() -> None:
+    assert lines(1, x={1: BOTH}) == [Line("$.x", ADDED, 1, None, "number|string")]
 
 
 def test_a_path_is_removed_once_for_each_time_it_stays_away() -> None:

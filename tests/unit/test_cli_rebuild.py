@@ -34,7 +34,8 @@ def processed(runtime: Embedded, number: int, rows: int) -> int:
         counts={"read": 2},
         totals=Totals(read=2 * number, rows=rows, superseded=2 * number - rows),
     )
-    catalog.append(STANDARD, [{"record_key": f"key:{number}"}], mark.summary())
+    new = range(catalog.count(STANDARD), rows)
+    catalog.append(STANDARD, [{"record_key": f"key:{key}"} for key in new], mark.summary())
     view = catalog.load(STANDARD)
     assert view is not None
     assert view.head is not None
@@ -129,8 +130,8 @@ def test_a_rollback_shows_what_changes_and_does_nothing_until_it_is_confirmed(
     assert told.code == 2
     assert told.json == {
         "topic": "orders",
-        "snapshot": first,
-        "curated_snapshot": earlier,
+        "snapshot": str(first),
+        "curated_snapshot": str(earlier),
         "rows_now": 3,
         "rows_then": 2,
         "batches": ["b2"],
@@ -185,7 +186,7 @@ def test_the_newest_snapshots_are_listed_with_what_they_hold(leanops: Leanops, r
     runtime.platform.catalog.append(STANDARD, [{"record_key": "moved"}])
     shown = leanops("topics", "show", "orders", "--json").json["snapshots"]
     assert [one["kind"] for one in shown] == ["other", *["batch"] * 9]
-    assert [one["snapshot"] for one in shown[1:]] == heads[:2:-1]
+    assert [one["snapshot"] for one in shown[1:]] == [str(head) for head in heads[:2:-1]]
     assert [one["rows"] for one in shown] == [None, *range(13, 4, -1)]
     assert [one["place"] for one in shown] == ["now", *["earlier"] * 9]
     assert all(one["at"] for one in shown)

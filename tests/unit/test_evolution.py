@@ -168,9 +168,31 @@ def test_a_kind_is_compared_with_the_last_batch_that_had_the_path() -> None:
 
 
 def test_a_new_path_with_two_kinds_at_once_is_drift() -> None:
-    assert drift_between(*after({"$.a": {"number", "string"}}), patience=10) == [
+    assert drift_between(*after({"$.b": {"string"}}, {"$.a": {"number", "string"}}), patience=10) == [
         Drift("$.a", "TYPE_CHANGED", "number", "number|string")
     ]
+
+
+def test_in_the_first_batch_of_a_topic_nothing_has_changed() -> None:
+    assert drift_between(*after({"$.a": {"number", "string"}}), patience=10) == []
+
+
+@pytest.mark.parametrize(
+    ("arrives", "becomes"),
+    [
+        ({"$.a.x": {"number"}}, "object"),
+        ({'$.a["x y"].z': {"null"}}, "object"),
+        ({"$.a.x": {"number"}, "$.a": {"string"}}, "object|string"),
+        ({"$.a.x": {"number"}, "$.a": {"number"}}, "number|object"),
+        ({"$.ab.x": {"number"}}, None),
+        ({"$.b.x": {"number"}}, None),
+    ],
+)
+def test_a_value_that_becomes_an_object_is_drift_once(arrives: dict[str, set[str]], becomes: str | None) -> None:
+    first = {"$.a": {"number"}, "$.b.y": {"string"}}
+    changed = [Drift("$.a", "TYPE_CHANGED", "number", becomes)] if becomes else []
+    assert drift_between(*after(first, arrives), patience=10) == changed
+    assert drift_between(*after(first, arrives, arrives), patience=10) == []
 
 
 @given(st.integers(1, 12), st.integers(0, 30))

@@ -9,7 +9,13 @@ from typing import Any
 import pytest
 
 from leanops.domain.envelope import encoded
-from leanops.domain.errors import DeliveryUnavailableError, PermanentError, RetryableError, StateUnavailableError
+from leanops.domain.errors import (
+    DeliveryUnavailableError,
+    FilesUnavailableError,
+    PermanentError,
+    RetryableError,
+    StateUnavailableError,
+)
 from leanops.domain.records import raw_record
 from leanops.entrypoints.lambdas import processor
 from leanops.entrypoints.lambdas.dead_letters import bury_messages, bury_records
@@ -112,8 +118,9 @@ def test_in_an_outage_longer_than_the_function_all_messages_come_again(
 
     assert process(aws, event, Time(questions=8)) == failed(0, 1)
 
-    [said] = [vars(record) for record in caplog.records if record.levelname == "ERROR"]
-    assert (said["message"], said["queue"], said["messages"]) == ("all messages come again", "orders", 2)
+    said, stopped = [vars(record) for record in caplog.records if record.levelname == "ERROR"]
+    assert (said["message"], said["queue"], said["again"]) == ("an outage", "orders", 2)
+    assert (stopped["message"], stopped["reason"]) == ("consumption stopped", said["reason"])
     assert "the payload" not in str(said)
 
 
@@ -142,34 +149,6 @@ def test_failures_open_the_breaker_which_stops_the_queue(hub: Hub) -> None:
     assert switches.told == ["stop orders"]
 
 
-def test_an_outage_that_lasts_stops_the_queue_before_its_messages_are_dead_letters(hub: Hub) -> None:
-    switches = Switches()
-    breakers = Breakers(hub.platform.state, hub.platform.clock, switch=switches)
-    aws = aws_on(hub, delivery=Away(hub, outages=1_000), breakers=breakers)
-    event = sqs_event(*[encoded(envelope(f"m{number}")) for number in range(10)])
-
-    for _ in range(2):
-        assert process(aws, event, Time(questions=1)) == failed(*range(10))
-
-    assert switches.told == ["stop orders"]
-
-
-def test_a_stream_that_refuses_for_good_stops_the_queue_before_its_messages_are_dead_letters(hub: Hub) -> None:
-    class Denied:
-        def put(self, _records: Sequence[bytes]) -> list[int]:
-            raise PermanentError("Firehose refuses stream s (AccessDeniedException); check what this role may do")
-
-    switches = Switches()
-    breakers = Breakers(hub.platform.state, hub.platform.clock, switch=switches)
-    aws = aws_on(hub, delivery=Denied(), breakers=breakers)
-    event = sqs_event(*[encoded(envelope(f"m{number}")) for number in range(10)])
-
-    for _ in range(2):
-        assert process(aws, event, Time()) == failed(*range(10))
-
-    assert switches.told == ["stop orders"]
-
-
 def test_a_store_that_hangs_leaves_the_function_time_to_answer(hub: Hub) -> None:
     class Hanging:
         """A stream whose every put takes as long as a call may."""
@@ -186,6 +165,8 @@ def test_a_store_that_hangs_leaves_the_function_time_to_answer(hub: Hub) -> None
 
 def test_a_breaker_that_cannot_be_told_makes_no_message_come_again(hub: Hub) -> None:
     class Silent:
+        may_receive = staticmethod(lambda _queue, usual: usual)
+
         def report(self, *_: object) -> None:
             raise StateUnavailableError("DynamoDB does not answer; try again")
 
@@ -232,6 +213,47 @@ def test_dead_letters_come_again_where_the_archive_refuses(hub: Hub) -> None:
     closed = Closed(PermanentError("S3 refuses bucket b (AccessDenied); check what this role may do"))
 
     assert bury_messages(aws_on(hub, files=closed), event, Time()) == failed(0, 1)
+
+
+def test_large_dead_letters_are_put_aside_over_a_few_calls(hub: Hub) -> None:
+    class Slow:
+        """An archive that takes 75 ms a file, and none when the function's time is over."""
+
+        get = staticmethod(hub.files.get)
+
+        def put(self, name: str, data: bytes) -> None:
+            context.milliseconds -= 75
+            if context.milliseconds < CALL_MS:
+                raise FilesUnavailableError("S3 is not asked, too little time is left; it is asked again")
+            hub.files.put(name, data)
+
+    def message(number: int) -> bytes:
+        return b"[" + b",".join(encoded(envelope(f"m{number}-{event}")) for event in range(510)) + b"]"
+
+    event = sqs_event(*[message(number) for number in range(3)], queue="leanops-orders-dlq")
+    calls = 0
+    while event["Records"]:
+        context, calls = Time(milliseconds=60_000), calls + 1
+        assert calls <= 5
+        answered = bury_messages(aws_on(hub, files=Slow()), event, context)
+        again = {failure["itemIdentifier"] for failure in answered["batchItemFailures"]}
+        event["Records"] = [record for record in event["Records"] if record["messageId"] in again]
+
+    assert set(letters(hub)) == {f"m{number}-{event}" for number in range(3) for event in range(510)}
+
+
+def test_a_dead_letter_that_cannot_be_put_aside_has_no_say_over_the_others(hub: Hub) -> None:
+    class Picky:
+        def put(self, name: str, data: bytes) -> None:
+            if b"guilty" in data:
+                raise KeyError("never seen before")
+            hub.files.put(name, data)
+
+    bodies = [encoded(envelope(name)) for name in ("m1", "guilty", "m2")]
+    event = sqs_event(*bodies, queue="leanops-orders-dlq")
+
+    assert bury_messages(aws_on(hub, files=Picky()), event, Time()) == failed(1)
+    assert set(letters(hub)) == {"m1", "m2"}
 
 
 def output(hub: Hub, objects: dict[str, bytes], **ports: Any) -> Aws:

@@ -76,6 +76,8 @@ def test_a_recorded_batch_has_its_run_its_drift_and_is_closed(platform: Platform
     record(platform, "cycle-1", {"orders": {STANDARDIZED: done}}, LEASES)
     (row,) = platform.catalog.select("ops_db.job_run_history", list(STANDARD_RUN))
     assert row == {**STANDARD_RUN, "target_snapshot_id": done.snapshot.snapshot_id}
+    said = done.as_json()
+    assert (said["source_snapshot"], said["target_snapshot"]) == ("1", str(done.snapshot.snapshot_id))
     assert drift(platform) == [("orders", "a", "ADDED")]
     assert open_batch(platform, "orders", STANDARDIZED) is None
 

@@ -11,7 +11,7 @@ from leanops.domain.failures import Rule
 from leanops.ports.state import ERROR_TRACKER
 from leanops.usecases.dead_letters import DeadLetter
 from leanops.usecases.patience import Patience
-from leanops.usecases.undelivered import PROGRESS, Burial, bury_object
+from leanops.usecases.undelivered import PROGRESS, Burial, bury_message, bury_object
 from tests.hub import Hub, hub_in
 
 LINES = [b"one", b"", b"  ", b"x" * 300, "zwei é".encode(), b"\xff\x00", b"one", b"last, without an end"]
@@ -39,10 +39,10 @@ def hub(tmp_path: Path) -> Iterator[Hub]:
         yield found
 
 
-def burial(hub: Hub, chunk_lines: int, *, has_time: bool = True) -> Burial:
+def burial(hub: Hub, chunk_letters: int, *, has_time: bool = True) -> Burial:
     state, clock = hub.platform.state, hub.platform.clock
     patience = Patience(lambda: not has_time, lambda _seconds: None)
-    return Burial(hub.files, state, clock, letter, patience, chunk_lines)
+    return Burial(hub.files, state, clock, patience, chunk_letters)
 
 
 def letter(line: bytes) -> DeadLetter:
@@ -55,11 +55,11 @@ def buried(hub: Hub) -> set[bytes]:
 
 
 @pytest.mark.parametrize("at_once", [1, 7, 100, 1_000_000])
-@pytest.mark.parametrize("chunk_lines", [1, 2, 500])
-def test_every_line_that_says_something_is_buried_whole(hub: Hub, at_once: int, chunk_lines: int) -> None:
+@pytest.mark.parametrize("chunk_letters", [1, 2, 500])
+def test_every_line_that_says_something_is_buried_whole(hub: Hub, at_once: int, chunk_letters: int) -> None:
     objects = Slow(b"\n".join(LINES), at_once, fails_at={2, 3, 5})
 
-    assert bury_object(burial(hub, chunk_lines), objects, "key", "id") == 6
+    assert bury_object(burial(hub, chunk_letters), objects, "key", "id", letter) == 6
     assert buried(hub) == {line for line in LINES if line.strip()}
 
 
@@ -70,23 +70,40 @@ def test_with_no_time_at_all_each_call_buries_a_chunk_until_all_are(hub: Hub, en
 
     for done in (10, 20):
         with pytest.raises(RetryableError, match="10 records are put aside"):
-            bury_object(burial(hub, 10, has_time=False), objects, "key", "id")
+            bury_object(burial(hub, 10, has_time=False), objects, "key", "id", letter)
         assert buried(hub) == set(lines[:done])
-    assert bury_object(burial(hub, 10, has_time=False), objects, "key", "id") == 5
+    assert bury_object(burial(hub, 10, has_time=False), objects, "key", "id", letter) == 5
     assert buried(hub) == set(lines)
-    assert bury_object(burial(hub, 10), objects, "key", "id") == 0
+    assert bury_object(burial(hub, 10), objects, "key", "id", letter) == 0
 
 
 def test_a_crash_before_the_progress_is_noted_buries_a_chunk_again_and_no_line_twice(hub: Hub) -> None:
     lines = [b"line %d" % number for number in range(8)]
     objects = Slow(b"\n".join(lines))
-    bury_object(burial(hub, 4), objects, "key", "id")
+    bury_object(burial(hub, 4), objects, "key", "id", letter)
     [marker] = hub.files.names(PROGRESS)
     hub.files.put(marker, b"%d" % len(b"\n".join(lines[:4]) + b"\n"))
 
-    assert bury_object(burial(hub, 4), objects, "key", "id") == 4
+    assert bury_object(burial(hub, 4), objects, "key", "id", letter) == 4
     assert len(list(hub.platform.state.rows(ERROR_TRACKER))) == 8
 
 
 def test_an_empty_object_is_buried_at_once(hub: Hub) -> None:
-    assert bury_object(burial(hub, 4), Slow(b""), "key", "id") == 0
+    assert bury_object(burial(hub, 4), Slow(b""), "key", "id", letter) == 0
+
+
+def test_a_message_is_buried_over_several_calls_and_each_event_once(hub: Hub) -> None:
+    bodies = [b"event %d" % number for number in range(25)]
+    letters = [letter(body) for body in bodies]
+
+    for done in (10, 20):
+        with pytest.raises(RetryableError, match="10 records are put aside"):
+            bury_message(burial(hub, 10, has_time=False), "orders/id-1", letters)
+        assert buried(hub) == set(bodies[:done])
+    assert bury_message(burial(hub, 10, has_time=False), "orders/id-1", letters) == 5
+    assert buried(hub) == set(bodies)
+
+
+def test_a_message_of_one_chunk_leaves_no_marker(hub: Hub) -> None:
+    assert bury_message(burial(hub, 10), "orders/id-1", [letter(b"one"), letter(b"two")]) == 2
+    assert list(hub.files.names(PROGRESS)) == []

@@ -1,10 +1,12 @@
 """Status, balance and errors as the tables tell them; no Spark needed to know."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow
 import pytest
+from pyiceberg.table import Table
 
 from leanops.domain.accounting import Totals
 from leanops.domain.errors import UsageError
@@ -15,7 +17,7 @@ from leanops.usecases.batches import record_failure
 from leanops.usecases.deploy_schema import deploy_schema
 from leanops.usecases.platform import Platform
 from leanops.usecases.topics import add_topic
-from leanops.views.balance import running_totals, whole_topic
+from leanops.views.balance import at_a_glance, running_totals, whole_topic
 from leanops.views.errors import Wanted, find_error, list_errors, payload_of
 from leanops.views.sources import Sources
 from leanops.views.status import TopicStatus, status
@@ -175,11 +177,94 @@ def test_a_doubled_row_is_noticed(runtime: Embedded, sources: Sources) -> None:
     assert not whole_topic(sources, "orders").balanced
 
 
+@pytest.mark.parametrize("doubled", [STANDARD, CURATE])
+def test_the_table_that_holds_every_key_twice_is_the_one_that_is_named(
+    runtime: Embedded, sources: Sources, doubled: str
+) -> None:
+    published(runtime.platform, "ma", "mb")
+    standardize(runtime.platform, ["a", "b"] * (2 if doubled == STANDARD else 1), totals=Totals(read=2, rows=2))
+    curate(runtime.platform, {"a": "ma", "b": "mb"})
+    if doubled == CURATE:
+        curate(runtime.platform, {"a": "ma", "b": "mb"}, batch_seq=2)
+    keys = [check for check in whole_topic(sources, "orders").checks if "distinct keys" in check.name]
+    layer = "Standardized" if doubled == STANDARD else "Curated"
+    assert [str(check) for check in keys if not check.balanced] == [f"{layer} rows = distinct keys: 4 ≠ 2"]
+
+
+def delete(found: Table) -> None:
+    found.delete("idempotency_key = 'a'")
+
+
+def edit(found: Table) -> None:
+    rows = found.scan().to_arrow()
+    at = rows.schema.get_field_index("message_id")
+    edited = pyarrow.array(["edited"] * len(rows), rows.schema.field(at).type)
+    found.overwrite(rows.set_column(at, rows.schema.field(at), edited))
+
+
+def append_twice(found: Table) -> None:
+    found.append(found.scan(row_filter="idempotency_key = 'a'").to_arrow())
+
+
+@pytest.mark.parametrize("change", [delete, edit, append_twice])
+@pytest.mark.parametrize("name", [STANDARD, CURATE])
+def test_a_row_that_another_tool_deleted_edited_or_doubled_is_out_of_balance(
+    runtime: Embedded, sources: Sources, name: str, change: Callable[[Table], None]
+) -> None:
+    published(runtime.platform, "ma", "mb")
+    standardize(runtime.platform, ["a", "b"], totals=Totals(read=2, rows=2))
+    curate(runtime.platform, {"a": "ma", "b": "mb"})
+    assert status(sources)[0].balance.balanced
+    catalog: Any = runtime.platform.catalog
+    change(catalog._catalog.load_table(name))
+
+    balance = status(sources)[0].balance
+
+    assert not balance.balanced
+    view = runtime.platform.catalog.load(name)
+    assert view is not None
+    layer = "Standardized" if name == STANDARD else "Curated"
+    said = [problem for problem in balance.problems if f"snapshot {view.head} of 20" in problem]
+    assert len(said) == 1
+    assert said[0].startswith(f"{layer}: ")
+    assert said[0].endswith("with: leanops rebuild orders")
+    rows = [check.found for check in balance.checks if check.name.endswith("rows in Standardized")]
+    assert rows == [{delete: 1, edit: 2, append_twice: 3}[change] if name == STANDARD else 2]
+
+
+def test_a_compaction_by_another_tool_is_named_and_out_of_balance_with_nothing(sources: Sources) -> None:
+    compacted = table(snapshot(1, None, leanops_batch_id="b"), snapshot(2, 1, "replace"), history=((NOW_MS, 2),))
+    found = at_a_glance(sources, "orders", None, None, compacted)
+    assert (found.balanced, found.complaints()) == (True, [])
+    assert found.notes == (
+        f"Curated: snapshot 2 of {NOW:%Y-%m-%d %H:%M:%S} (replace) was written by another tool; "
+        "a compaction, its rows are the same",
+    )
+
+
 def test_a_curated_table_that_is_a_batch_late_is_told(runtime: Embedded, sources: Sources) -> None:
     published(runtime.platform, "ma")
     standardize(runtime.platform, ["a"], totals=Totals(read=1, rows=1))
     curate(runtime.platform, {"z": "mz"}, batch_seq=0)
     assert "leanops cycle" in whole_topic(sources, "orders").problems[0]
+
+
+@pytest.mark.parametrize(("errors", "warns"), [(1_278, True), (129, True), (128, False), (0, False)])
+def test_many_quarantined_rows_are_a_warning_and_balance_all_the_same(
+    runtime: Embedded, sources: Sources, errors: int, warns: bool
+) -> None:
+    mark = watermark(1, counts={"read": 1_287, "errors": errors})
+    commit(runtime.platform, CURATED, CURATE, [{"idempotency_key": "a"}], mark)
+    found = only(sources)
+    assert found.balance.balanced
+    assert found.as_json()["warnings"] == (
+        [
+            f"{errors:,} of 1,287 rows of its newest Curated batch were quarantined, more than 10%; "
+            "see why with: leanops errors list --topic orders"
+        ]
+        if warns
+        else []
+    )
 
 
 def test_a_parked_layer_shows_its_reason(runtime: Embedded, sources: Sources) -> None:

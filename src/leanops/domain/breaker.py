@@ -60,6 +60,12 @@ class Breaker:
         reason = f"{found.failed:,} of {events:,} events failed within {rules.window_ms // 1000} s"
         return replace(found, state=State.OPEN, reason=reason, changed_at=now)
 
+    def stopped(self, reason: str, now: int) -> "Breaker":
+        """After an outage: open at once, however few events met it; a probe that met one has failed."""
+        if self.state is State.OPEN:
+            return self
+        return replace(self, state=State.OPEN, reason=reason, changed_at=now, probe=None, probe_until=0)
+
     def may_be_probed(self, rules: BreakerRules, now: int) -> bool:
         """Whether the pause is over, or a probe was begun and never answered for."""
         if self.state is State.HALF_OPEN:

@@ -16,6 +16,7 @@ LeanOpsError
 │   ├── CommitRefusedError        the table did not take the commit; nothing changed
 │   └── CommitUnknownError        a commit was sent and its result is not known
 └── PermanentError                a person has to change something
+    ├── InfrastructureError       a service refuses us or lacks what we need; no fault of the data
     ├── UsageError                a command or a file the user gave is wrong
     │   ├── InvalidPathError      a JSON path that cannot be read
     │   ├── InvalidTopicError     a topic name that gives no table
@@ -46,6 +47,10 @@ class RetryableError(LeanOpsError):
 
 class PermanentError(LeanOpsError):
     """Trying again changes nothing; a person has to."""
+
+
+class InfrastructureError(PermanentError):
+    """A service refuses us, or lacks what we need; whatever data was in flight is not to blame."""
 
 
 class StateConflictError(RetryableError):

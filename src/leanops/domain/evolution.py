@@ -17,6 +17,8 @@ MEMORY_BYTES = 260_000
 """A row of DynamoDB has at most 400 KB."""
 ENTRY_BYTES = 40
 ADDED, REMOVED, TYPE_CHANGED = "ADDED", "REMOVED", "TYPE_CHANGED"
+OBJECT: Kind = "object"
+"""No cell has it: an object is the paths below it."""
 
 
 @dataclass(frozen=True)
@@ -115,20 +117,38 @@ def real_paths(kinds: Mapping[str, set[Kind]]) -> dict[str, set[Kind]]:
 
 
 def drift_between(before: Memory, after: Memory, patience: int) -> list[Drift]:
-    """What one batch changed: paths with a kind they did not have, and paths now unseen for `patience` batches."""
+    """What one batch changed: paths with a kind they did not have, and paths now unseen for `patience` batches.
+
+    The first batch of a topic changes nothing: there was nothing before it.
+    """
     now = last_batch_of(after)
     drift: list[Drift] = []
+    if not before or now == last_batch_of(before):
+        return drift
+    objects = _became_objects(before, after, now)
     for path, seen in sorted(after.items()):
         if seen.kinds == (NULL,):
             continue
         # A path that is new, or was only null, may still arrive with two kinds at once.
         is_known = path in before and before[path].kinds != (NULL,)
         known = before[path].kinds if is_known else seen.kinds[:1]
-        if seen.last_batch == now and set(seen.kinds) - set(known) and now > last_batch_of(before):
-            drift.append(Drift(path, TYPE_CHANGED, "|".join(known), "|".join(seen.kinds)))
-        elif now - seen.last_batch == patience and now > last_batch_of(before):
+        arrived = {*(seen.kinds if seen.last_batch == now else ()), *((OBJECT,) if path in objects else ())}
+        if arrived - set(known):
+            drift.append(Drift(path, TYPE_CHANGED, "|".join(known), "|".join(sorted(arrived))))
+        elif now - seen.last_batch == patience:
             drift.append(Drift(path, REMOVED, "|".join(seen.kinds), None))
     return drift
+
+
+def _became_objects(before: Memory, after: Memory, now: int) -> set[str]:
+    """Paths that held a value, and below which paths arrive that were never there."""
+    fresh = [path for path, seen in after.items() if seen.last_batch == now and path not in before]
+    return {above for path in fresh for above in _above(path)} & before.keys()
+
+
+def _above(path: str) -> set[str]:
+    """The texts before each step of a path; those of no path, cut within a quoted step, are like none that is seen."""
+    return {path[:at] for at, character in enumerate(path) if character in ".["}
 
 
 def last_batch_of(memory: Memory) -> int:

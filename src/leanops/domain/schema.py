@@ -115,8 +115,12 @@ class Policies(_Model):
     on_breaking: Literal["refuse", "rebuild"] = Field(
         "refuse", description="What a breaking change of the schema does: nothing, or a rebuild of the topic."
     )
-    cde_error_rate_alert: Share = Field(0.10, description="Share of rows without a critical value that alerts.")
-    cde_error_rate_fail: Share | None = Field(None, description="Share of such rows that stops a batch.")
+    cde_error_rate_alert: Share = Field(
+        0.10, description="Share of a batch's rows, quarantined for any reason, above which cycle and status warn."
+    )
+    cde_error_rate_fail: Share | None = Field(
+        None, description="Share of rows without a critical value that stops a batch."
+    )
     lookback_months: Months = Field(1, description="Corrections of older periods are applied, and counted as late.")
 
 

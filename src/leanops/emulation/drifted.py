@@ -52,7 +52,7 @@ class Seen:
         for batch in sorted(kinds):
             now = kinds[batch]
             known = before or frozenset(sorted(now)[:1])
-            if now - known:
+            if now - known and batch != self.batches[0]:
                 lines.append(Line(path, TYPE_CHANGED, batch, _joined(known), _joined(now)))
             before = now
         return lines

@@ -7,6 +7,9 @@ from typing import NamedTuple, Protocol, TypeAlias
 Receipt: TypeAlias = Hashable
 
 MAX_RECEIVES = 5
+PLATFORM_RECEIVES = 250
+"""SQS's maxReceiveCount where Lambda receives: there a receive in an outage counts as well, about one in six minutes,
+and these last for a day. The function itself gives a message up after far fewer failures of its own."""
 RETENTION_MS = 14 * 86_400_000
 DEAD = "-dlq"
 

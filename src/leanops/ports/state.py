@@ -2,7 +2,7 @@
 
 import re
 import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 
@@ -41,6 +41,13 @@ class StateTable:
                     f"state table {self.name}: {column} cannot hold this value; give it a {kind} or None"
                 )
         return {column: row.get(column) for column in types}
+
+    def complete_all(self, rows: Sequence[Row]) -> list[Row]:
+        """The rows, each complete; two of one key are refused."""
+        found = [self.complete(row) for row in rows]
+        if len({self.key_of(row) for row in found}) < len(found):
+            raise PermanentError(f"state table {self.name}: two rows of one key; give each key once")
+        return found
 
     def check_number(self, column: str) -> None:
         """Refuse a column that does not hold whole numbers."""
@@ -87,6 +94,15 @@ class StateStore(Protocol):
     def put(self, table: StateTable, row: Row, *, expected: int | None) -> int:
         """Write the whole row if it is absent (None) or still at the revision seen, else StateConflictError."""
 
+    def get_many(self, table: StateTable, keys: Sequence[Key]) -> dict[Key, Stored]:
+        """The rows of these keys, of those that are there, in few calls."""
+
+    def put_many(self, table: StateTable, rows: Sequence[Row]) -> None:
+        """Write whole rows over whatever is there, in few calls; where it raises, some may be written.
+
+        For rows that nobody changes by compare-and-set. No two may have one key.
+        """
+
     def delete(self, table: StateTable, key: Key, *, expected: int) -> None:
         """Delete the row if it is still at the revision seen, else StateConflictError."""
 
@@ -118,6 +134,8 @@ SCHEMA_REGISTRY = StateTable(
     {"processing_enabled": bool, "status": str, "schema_version": int, "reason": str, "updated_at": int},
 )
 IDEMPOTENCY_KEYS = StateTable("idempotency_keys", ("idempotency_key",), {"expires_at": int})
+MESSAGE_FAILURES = StateTable("message_failures", ("message",), {"failures": int, "expires_at": int})
+"""How often a message failed by its own fault, where the platform's count of receives counts outages as well."""
 ERROR_TRACKER = StateTable(
     "error_tracker",
     ("error_id",),
@@ -179,6 +197,7 @@ TABLES = (
     LOCKS,
     SCHEMA_REGISTRY,
     IDEMPOTENCY_KEYS,
+    MESSAGE_FAILURES,
     ERROR_TRACKER,
     BATCHES,
     ATTEMPTS,

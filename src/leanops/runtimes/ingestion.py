@@ -64,6 +64,10 @@ def process(runtime: Embedded, processor: Processor, breakers: Breakers, tell: T
         messages += len(result.done) + len(result.failed)
         if result.buried:
             tell(PROCESSOR, f"{name}: {result.buried} events put aside; see them with: leanops dlq list")
+        if result.forgotten:
+            tell(
+                PROCESSOR, f"{name}: {result.forgotten} delivered events were not remembered; repeats of them will land"
+            )
         for reason in set(result.reasons):
             tell(PROCESSOR, f"{name}: a message will be tried again: {reason}")
     return messages

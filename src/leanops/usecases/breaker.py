@@ -53,7 +53,7 @@ class Breakers:
         if found.state is State.CLOSED:
             return usual
         now = millis(self.clock())
-        if not found.may_be_probed(self.rules, now):
+        if not self._may_probe(found, now):
             return 0
         probe = found.probed_by(self.worker, self.rules, now)
         try:
@@ -76,6 +76,14 @@ class Breakers:
                 return found.counted(self.rules, now, memory.succeeded, failed)
             return found
 
+        return self._told(queue, told, memory)
+
+    def outage(self, queue: str, reason: str) -> Breaker:
+        """The breaker after a receive that met an outage: open, because every further receive would meet it, too."""
+        now = millis(self.clock())
+        return self._told(queue, lambda found: found.stopped(reason, now), self._memory(queue))
+
+    def _told(self, queue: str, told: Callable[[Breaker], Breaker], memory: _Memory) -> Breaker:
         before, after = self._change(queue, told, memory)
         memory.is_fresh = False
         if after is not before:
@@ -83,6 +91,15 @@ class Breakers:
         if self.switch and after.state is State.OPEN and before.state is not State.OPEN:
             self.switch.stop(queue)
         return after
+
+    def _may_probe(self, found: Breaker, now: int) -> bool:
+        """Whether this worker may take the probe; where a switch is, turn_switches begins it and one worker takes it.
+
+        A worker that began one by itself would close the breaker over a queue whose switch is off.
+        """
+        if self.switch:
+            return found.state is State.HALF_OPEN and found.probe == ANYONE
+        return found.may_be_probed(self.rules, now)
 
     def why_stopped(self, queue: str) -> str | None:
         """Why a queue is not read, if it is not."""

@@ -3,6 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
+import msgspec
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -136,7 +137,25 @@ def _next_batch(
     if newest.batch_seq <= start or source.head is None:
         return None
     _check_columns(topic, schema, source)
-    batch = Batch(
+    batch = _new_batch(platform, topic, schema, source, newest, target, start, sealed)
+    # A table with rows and without a watermark has lost it: somebody expired the snapshot that held it.
+    batch = msgspec.structs.replace(batch, is_gap=mark is None and target.head is not None)
+    begin(platform, batch, lease)
+    return batch
+
+
+def _new_batch(
+    platform: Platform,
+    topic: str,
+    schema: Schema,
+    source: TableView,
+    newest: Watermark,
+    target: TableView,
+    start: int,
+    sealed: str,
+) -> Batch:
+    assert source.head is not None
+    return Batch(
         batch_id=new_batch_id(platform.clock()),
         topic=topic,
         layer=CURATED,
@@ -149,12 +168,9 @@ def _next_batch(
         batch_time_ms=platform.now_ms(),
         schema_version=schema.version,
         starts_base=start == 0,
-        is_gap=mark is None and target.head is not None,
         source_timeline=newest.timeline.name,
         key_check=sealed,
     )
-    begin(platform, batch, lease)
-    return batch
 
 
 def _check_columns(topic: str, schema: Schema, source: TableView) -> None:

@@ -14,7 +14,7 @@ from leanops.domain.failures import DEAD_LETTERS, Rule, Status
 from leanops.domain.snapshots import TableView, expirable
 from leanops.domain.tables import ERRORS, FAILURE
 from leanops.ports.files import Files
-from leanops.ports.queue import MAX_RECEIVES, Queue, dead_letters
+from leanops.ports.queue import MAX_RECEIVES, Queue, Received, dead_letters
 from leanops.ports.state import ERROR_TRACKER, Row, Stored
 from leanops.usecases.dead_letters import DeadLetter, bury
 from leanops.usecases.leases import Lease, check, held
@@ -53,7 +53,8 @@ def process(
     for name in names:
         topic, dead = topic_of(name), dead_letters(name)
         while received := queue.receive(dead, MESSAGES_PER_RECEIVE, VISIBILITY_S):
-            letters = [exceeded(topic, found) for message in received for found in envelopes_in(message.body)]
+            reason = f"it was received {MAX_RECEIVES} times and never succeeded"
+            letters = [letter for message in received for letter in exceeded(topic, message, reason)]
             platform.step("before bury")
             bury(letters, files, platform.state, platform.clock)
             platform.step("after bury")
@@ -63,9 +64,12 @@ def process(
     return buried
 
 
-def exceeded(topic: str, found: Envelope | BadEnvelope) -> DeadLetter:
-    """The dead letter of an event whose message was received too often."""
-    reason = f"it was received {MAX_RECEIVES} times and never succeeded"
+def exceeded(topic: str, message: Received, reason: str) -> list[DeadLetter]:
+    """The dead letters of a message that failed too often, one for each event."""
+    return [_exceeded(topic, found, reason) for found in envelopes_in(message.body)]
+
+
+def _exceeded(topic: str, found: Envelope | BadEnvelope, reason: str) -> DeadLetter:
     if isinstance(found, BadEnvelope):
         return DeadLetter(topic, found.body, Rule.RECEIVES_EXCEEDED, reason, found.message_id)
     return DeadLetter(topic, encoded(found), Rule.RECEIVES_EXCEEDED, reason, found.message_id, found.publish_time)

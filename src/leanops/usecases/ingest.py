@@ -1,33 +1,31 @@
 """The processor: what waits in a queue becomes records of the delivery stream. It judges envelopes, never payloads."""
 
 import random
+import threading
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
 
-from leanops.domain.envelope import BadEnvelope, Envelope, encoded, envelopes_in
-from leanops.domain.errors import (
-    DeliveryUnavailableError,
-    PermanentError,
-    RetryableError,
-    StateConflictError,
-    reason_of,
-)
+from leanops.domain.envelope import BadEnvelope, Envelope, encoded
+from leanops.domain.errors import DeliveryUnavailableError, LeanOpsError, RetryableError, reason_of
 from leanops.domain.failures import Rule
 from leanops.domain.records import raw_record
 from leanops.domain.topics import queue_name
 from leanops.ports.clock import Clock, millis
 from leanops.ports.delivery import MAX_RECORD_BYTES, Delivery
-from leanops.ports.files import CLAIMS, Files, checked_name
+from leanops.ports.files import Files
 from leanops.ports.queue import Queue, Receipt, Received
-from leanops.ports.state import IDEMPOTENCY_KEYS, Row, StateStore
+from leanops.ports.state import StateStore
+from leanops.usecases.claims import Event, events_in, is_claim
 from leanops.usecases.dead_letters import DeadLetter, bury
 from leanops.usecases.patience import Patience
 from leanops.usecases.platform import no_step
+from leanops.usecases.repeats import known, remember
 
 VISIBILITY_S = 60
+PORTION_BYTES = 4 << 20
 HOUR_MS = 3_600_000
 _queue_name = lru_cache(maxsize=4_096)(queue_name)
 
@@ -59,19 +57,13 @@ class Ingested:
     events: int = 0
     repeats: int = 0
     buried: int = 0
+    forgotten: int = 0
+    """Delivered, but not remembered: a repeat of them will be delivered, too."""
 
-
-def repeat_key(queue: str, message_id: str) -> str:
-    """Under which a delivered message is remembered."""
-    return f"{queue}/{message_id}"
-
-
-def _is_claim(name: str) -> bool:
-    """Whether an envelope may ask for this file: any other would let a message read what is not its own."""
-    try:
-        return checked_name(name).startswith(CLAIMS)
-    except PermanentError:
-        return False
+    def left_of(self, received: Sequence[Received]) -> list[Received]:
+        """Those of the messages that are not done."""
+        done = set(self.done)
+        return [message for message in received if message.receipt not in done]
 
 
 class _ClaimGoneError(Exception):
@@ -91,12 +83,14 @@ def work(processor: Processor, queue: Queue, name: str, at_most: int) -> Ingeste
             queue.change_visibility(name, receipts, VISIBILITY_S)
 
     processor.step("after receive")
+    result = Ingested()
     try:
-        result = ingest(processor, name, received, hold)
+        ingest(processor, name, received, hold, result)
     except RetryableError:
         raise
     except Exception as failure:  # noqa: BLE001 - unknown: the messages come again, alone in the end, then are dead
-        result = Ingested(failed=list(received), reasons=[reason_of(failure)])
+        result.failed = result.left_of(received)
+        result.reasons.append(reason_of(failure))
     processor.step("before delete")
     processor.patience.persist(lambda: queue.delete(name, result.done), hold)
     for message in result.failed:
@@ -110,71 +104,98 @@ def _backoff_s(receives: int) -> float:
 
 
 def ingest(
-    processor: Processor, queue: str, received: Sequence[Received], hold: Callable[[], None] = lambda: None
+    processor: Processor,
+    queue: str,
+    received: Sequence[Received],
+    hold: Callable[[], None] = lambda: None,
+    into: Ingested | None = None,
 ) -> Ingested:
-    """Deliver the events of these messages; what is `done` then may be deleted, and nothing else."""
-    result, batch = Ingested(), _Batch(processor, queue, hold)
-    for message in received:
-        try:
-            batch.add_all(envelopes_in(message.body))
-        except _ClaimGoneError as gone:
-            result.failed.append(message)
-            result.reasons.append(str(gone))
-        else:
-            result.done.append(message.receipt)
-    persist = processor.patience.persist
-    if processor.idempotency_hours:
-        result.repeats = persist(batch.drop_repeats, hold)
-    batch.bury()
-    processor.step("before put")
-    batch.deliver()
-    processor.step("after put")
-    if processor.idempotency_hours:
-        persist(batch.remember, hold)
-    result.events, result.buried = len(batch.records), len(batch.letters)
+    """Deliver the events of these messages; what is `done` then may be deleted, and nothing else.
+
+    They are put whenever a few MB have gathered; `into` tells the caller what was done by then if this raises.
+    """
+    result = Ingested() if into is None else into
+    batch = _Batch(processor, queue, hold)
+    lost: Received | None = None
+    with closing(events_in(received, batch.fetch)) as events:
+        for event in events:
+            if event.message is lost:
+                continue
+            try:
+                batch.add(event)
+            except _ClaimGoneError as gone:
+                lost = event.message
+                result.failed.append(lost)
+                result.reasons.append(str(gone))
+            if batch.size >= PORTION_BYTES:
+                batch.put(result)
+    batch.put(result)
     return result
 
 
 class _Batch:
-    """The events of one receive on their way to the delivery stream."""
+    """The events of one receive on their way to the delivery stream, a portion at a time."""
 
     def __init__(self, processor: Processor, queue: str, hold: Callable[[], None]) -> None:
         self.processor, self.queue, self.hold = processor, queue, hold
-        self._held = time.monotonic()
+        self._held, self._holding = time.monotonic(), threading.Lock()
+        self.stamp = millis(processor.clock())
+        self._begin()
+
+    def _begin(self) -> None:
         self.records: list[bytes] = []
         self.ids: list[str] = []
         self.letters: list[DeadLetter] = []
-        self.stamp = millis(processor.clock())
+        self.done: list[Receipt] = []
+        self.size = 0
+        self._whole = (0, 0)
 
-    def add_all(self, envelopes: Sequence[Envelope | BadEnvelope]) -> None:
-        """Note the events of one message, all of them or none."""
-        records, letters = len(self.records), len(self.letters)
+    def add(self, event: Event) -> None:
+        """Note an event; of a message that must come again, what was not put yet is left out."""
         try:
-            for envelope in envelopes:
-                self._add(envelope)
+            self._add(event)
         except _ClaimGoneError:
-            # The whole message will come again: what it held before must not go on without the rest.
+            records, letters = self._whole
             del self.records[records:], self.ids[records:], self.letters[letters:]
             raise
+        if event.is_last:
+            self.done.append(event.message.receipt)
+            self._whole = (len(self.records), len(self.letters))
 
-    def _add(self, envelope: Envelope | BadEnvelope) -> None:
+    def put(self, result: Ingested) -> None:
+        """Deliver what has gathered, and begin another portion."""
+        processor = self.processor
+        if processor.idempotency_hours:
+            result.repeats += processor.patience.persist(self._drop_repeats, self.hold)
+        self._bury()
+        processor.step("before put")
+        self._deliver()
+        processor.step("after put")
+        if processor.idempotency_hours:
+            result.forgotten += self._remember()
+        result.events, result.buried = result.events + len(self.records), result.buried + len(self.letters)
+        result.done += self.done
+        self._begin()
+
+    def _add(self, event: Event) -> None:
         """Note an event as a record, or as a dead letter with its reason."""
+        envelope = event.envelope
         if isinstance(envelope, BadEnvelope):
             topic = self.processor.topic_of(self.queue)
             reason = f"the envelope cannot be understood: {envelope.reason}"
-            self.letters.append(DeadLetter(topic, envelope.body, Rule.BAD_ENVELOPE, reason, envelope.message_id))
+            self._put_aside(DeadLetter(topic, envelope.body, Rule.BAD_ENVELOPE, reason, envelope.message_id))
         elif _queue_name(envelope.topic) != self.queue:
             self._reject(envelope, Rule.BAD_ENVELOPE, f"it names another topic than that of its queue {self.queue}")
         elif envelope.payload is not None:
             self._accept(envelope, envelope.payload)
         else:
-            self._add_bytes(envelope)
+            self._add_bytes(envelope, event)
 
-    def _add_bytes(self, envelope: Envelope) -> None:
-        if envelope.claim is not None and not _is_claim(envelope.claim):
+    def _add_bytes(self, envelope: Envelope, event: Event) -> None:
+        if envelope.claim is not None and not is_claim(envelope.claim):
             self._reject(envelope, Rule.BAD_ENVELOPE, "its claim check names no file of claims")
             return
-        data = envelope.data if envelope.claim is None else self._claimed(envelope.claim)
+        data = envelope.data if envelope.claim is None else event.claimed()
         if data is None:
             raise _ClaimGoneError(f"the file {envelope.claim} of a claim check is not there")
         try:
@@ -182,9 +203,10 @@ class _Batch:
         except UnicodeDecodeError as wrong:
             self._reject(envelope, Rule.BAD_ENVELOPE, f"its payload is not UTF-8, at byte {wrong.start}")
 
-    def _claimed(self, name: str) -> bytes | None:
+    def fetch(self, name: str) -> bytes | None:
+        """The file of a claim check; several threads call this."""
         self._keep()
-        return self.processor.patience.persist(lambda: self.processor.files.get(name), self.hold)
+        return self.processor.patience.persist(lambda: self.processor.files.get(name), self._keep)
 
     def _accept(self, envelope: Envelope, payload: str) -> None:
         record = raw_record(envelope, payload, envelope.ingestion_ts or self.stamp)
@@ -196,19 +218,25 @@ class _Batch:
             return
         self.records.append(record)
         self.ids.append(envelope.message_id)
+        self.size += len(record)
 
     def _reject(self, envelope: Envelope, rule: Rule, reason: str) -> None:
         topic = self.processor.topic_of(self.queue)
         letter = DeadLetter(topic, encoded(envelope), rule, reason, envelope.message_id, envelope.publish_time)
+        self._put_aside(letter)
+
+    def _put_aside(self, letter: DeadLetter) -> None:
         self.letters.append(letter)
+        self.size += len(letter.body)
 
     def _keep(self) -> None:
         """Stay in possession of the messages where the work on them takes long."""
-        if time.monotonic() - self._held > VISIBILITY_S / 3:
-            self.hold()
-            self._held = time.monotonic()
+        with self._holding:
+            if time.monotonic() - self._held > VISIBILITY_S / 3:
+                self.hold()
+                self._held = time.monotonic()
 
-    def bury(self) -> None:
+    def _bury(self) -> None:
         """Archive what cannot go on."""
         processor = self.processor
         for letter in self.letters:
@@ -218,7 +246,7 @@ class _Batch:
             processor.patience.persist(noted, self.hold)
             processor.step("after bury")
 
-    def deliver(self) -> None:
+    def _deliver(self) -> None:
         """Put every record; of a put that took only a part, the rest again."""
         left = self.records
 
@@ -231,29 +259,27 @@ class _Batch:
         if left:
             self.processor.patience.persist(put, self.hold)
 
-    def drop_repeats(self) -> int:
+    def _drop_repeats(self) -> int:
         """Leave out the events delivered before, and repeats among these; how many they were."""
+        self._keep()
+        before = known(self.processor.state, self.queue, self.ids, self.stamp)
         fresh: dict[str, bytes] = {}
         for name, record in zip(self.ids, self.records, strict=True):
-            self._keep()
-            if name not in fresh and not self._is_known(name):
-                fresh[name] = record
+            if name not in before:
+                fresh.setdefault(name, record)
         repeats = len(self.records) - len(fresh)
         self.ids, self.records = list(fresh), list(fresh.values())
         return repeats
 
-    def _is_known(self, message_id: str) -> bool:
-        stored = self.processor.state.get(IDEMPOTENCY_KEYS, (repeat_key(self.queue, message_id),))
-        return stored is not None and int(stored.row["expires_at"] or 0) > self.stamp
+    def _remember(self) -> int:
+        """Note what was delivered; where that fails, how many a repeat of would not be known.
 
-    def remember(self) -> None:
-        """Note what was delivered, so that a repeat is known."""
-        expires = self.stamp + self.processor.idempotency_hours * HOUR_MS
-        for name in self.ids:
-            self._keep()
-            key = repeat_key(self.queue, name)
-            stored = self.processor.state.get(IDEMPOTENCY_KEYS, (key,))
-            # Another worker may have noted the same repeat meanwhile.
-            with suppress(StateConflictError):
-                row: Row = {"idempotency_key": key, "expires_at": expires}
-                self.processor.state.put(IDEMPOTENCY_KEYS, row, expected=stored.revision if stored else None)
+        They are delivered: to fail their messages for it would bring the very repeats this is to prevent.
+        """
+        until = self.stamp + self.processor.idempotency_hours * HOUR_MS
+        noted = partial(remember, self.processor.state, self.queue, self.ids, until)
+        try:
+            self.processor.patience.persist(noted, self.hold)
+        except LeanOpsError:
+            return len(self.ids)
+        return 0

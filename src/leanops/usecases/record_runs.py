@@ -29,12 +29,12 @@ class LayerResult:
     seconds: float | None
 
     def as_json(self) -> dict[str, Any]:
-        """The form `cycle --json` prints for a layer."""
+        """The form `cycle --json` prints for a layer; ids of snapshots are texts, JSON readers round such numbers."""
         return {
             **self.counts,
             "batch_id": self.batch.batch_id,
-            "source_snapshot": self.batch.source_snapshot,
-            "target_snapshot": self.snapshot.snapshot_id,
+            "source_snapshot": str(self.batch.source_snapshot),
+            "target_snapshot": str(self.snapshot.snapshot_id),
             "seconds": None if self.seconds is None else round(self.seconds, 3),
         }
 

@@ -16,9 +16,9 @@ from leanops.ports.files import Files
 from leanops.ports.queue import Outgoing, Queue
 from leanops.ports.state import IDEMPOTENCY_KEYS
 from leanops.usecases.dlq import alone, these
-from leanops.usecases.ingest import repeat_key
 from leanops.usecases.leases import check
 from leanops.usecases.platform import Platform
+from leanops.usecases.repeats import repeat_key
 from leanops.usecases.send import messages
 from leanops.usecases.topics import list_topics
 

@@ -45,7 +45,9 @@ class Rollback:
         return not self.batches and not self.by_replace
 
     def as_json(self) -> dict[str, Any]:
-        return asdict(self)
+        """The form `rollback --json` prints; ids of snapshots are texts, JSON readers round such numbers."""
+        curated = None if self.curated_snapshot is None else str(self.curated_snapshot)
+        return {**asdict(self), "snapshot": str(self.snapshot), "curated_snapshot": curated}
 
 
 def plan_rollback(platform: Platform, topic: str, *, snapshot: int | None = None, at_ms: int | None = None) -> Rollback:

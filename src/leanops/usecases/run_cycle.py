@@ -9,6 +9,7 @@ from functools import reduce
 
 from pyspark.sql import DataFrame
 
+from leanops.domain.batch_warnings import batch_warnings
 from leanops.domain.batches import CURATED, STANDARDIZED, Batch
 from leanops.domain.errors import LeanOpsError, LeaseHeldError, LeaseLostError, reason_of
 from leanops.domain.operations import Accept, Scope
@@ -50,6 +51,7 @@ class TopicResult:
     outcome: Outcome
     reason: str | None = None
     layers: dict[str, LayerResult] = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
     failure: Exception | None = field(default=None, repr=False)
 
     def sentence(self) -> str:
@@ -58,12 +60,14 @@ class TopicResult:
             f"{name} {', '.join(f'{count:,} {what}' for what, count in layer.counts.items() if count)}"
             for name, layer in self.layers.items()
         ]
-        return "; ".join([f"{self.topic}: {self.outcome.value}", *counts, *([self.reason] if self.reason else [])])
+        reason = [self.reason] if self.reason else []
+        return "; ".join([f"{self.topic}: {self.outcome.value}", *counts, *reason, *self.warnings])
 
     def as_json(self) -> dict[str, object]:
         """The form `cycle --json` prints."""
         layers = {name: layer.as_json() for name, layer in self.layers.items()}
-        return {"topic": self.topic, "outcome": self.outcome.value, "reason": self.reason, **layers}
+        said = {"topic": self.topic, "outcome": self.outcome.value, "reason": self.reason, "warnings": self.warnings}
+        return {**said, **layers}
 
 
 @dataclass
@@ -259,7 +263,10 @@ class _Cycle:
             note_kinds(self.platform, job.plan.topic, prepared.batch.batch_id, prepared.kinds)
         snapshot = commit(self.platform, job.lake, prepared, job.lease)
         forget_failures(self.platform, job.plan.topic, layer)
-        job.result.layers[layer] = _layer_result(prepared, snapshot, time.monotonic() - job.started)
+        done = job.result.layers[layer] = _layer_result(prepared, snapshot, time.monotonic() - job.started)
+        if job.plan.schema:
+            alert = job.plan.schema.policies.cde_error_rate_alert
+            job.result.warnings += batch_warnings(job.plan.topic, layer, done.counts, alert)
         job.result.outcome = _outcome(job.plan, prepared.batch, layer, job.result.outcome)
         job.prepared = None
         prepared.free()

@@ -1,6 +1,6 @@
-"""The error output of a delivery stream: objects of lines, buried chunk by chunk over as many calls as it takes."""
+"""What comes as a whole and is buried piece by piece, over as many calls as it takes: error output, queue messages."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from hashlib import sha256
@@ -14,46 +14,74 @@ from leanops.usecases.dead_letters import DeadLetter, bury
 from leanops.usecases.patience import Patience
 
 PROGRESS = "dlq/progress/"
-"""How far each object is buried; a chunk is done before its end is written here."""
+"""How far each object or message is buried; a chunk is done before its end is written here."""
 PART_BYTES = 4 << 20
-CHUNK_LINES = 500
+CHUNK_LETTERS = 500
 THREADS = 16
 
 
 @dataclass(frozen=True)
 class Burial:
-    """What is needed to bury the lines of objects."""
+    """What is needed to bury what comes as objects or messages."""
 
     files: Files
     state: StateStore
     clock: Clock
-    letter_of: Callable[[bytes], DeadLetter]
     patience: Patience = field(default_factory=Patience)
-    chunk_lines: int = CHUNK_LINES
+    chunk_letters: int = CHUNK_LETTERS
 
-    def bury(self, line: bytes) -> None:
-        """One line, once however often it comes."""
-        self.patience.persist(lambda: bury([self.letter_of(line)], self.files, self.state, self.clock))
+    def bury(self, letter: DeadLetter) -> None:
+        """One letter, once however often it comes."""
+        self.patience.persist(lambda: bury([letter], self.files, self.state, self.clock))
 
 
-def bury_object(burial: Burial, objects: Objects, key: str, identity: str) -> int | None:
-    """Bury what is left of an object; how many lines they were, None where it is gone.
+def bury_object(
+    burial: Burial, objects: Objects, key: str, identity: str, letter_of: Callable[[bytes], DeadLetter]
+) -> int | None:
+    """Bury the lines that are left of an object; how many they were, None where it is gone.
 
     Where patience is over it raises RetryableError, and the next call goes on behind the last whole chunk.
     """
-    persist, marker = burial.patience.persist, PROGRESS + sha256(identity.encode()).hexdigest()
-    if persist(lambda: objects.part(key, 0, 1)) is None:
+    if burial.patience.persist(lambda: objects.part(key, 0, 1)) is None:
         return None
-    start, buried = int(persist(lambda: burial.files.get(marker)) or 0), 0
+    marker = _marker(identity)
+    chunks = _chunks(burial, objects, key, _position(burial, marker))
+    return _bury(burial, marker, (([letter_of(line) for line in lines], end) for lines, end in chunks))
+
+
+def bury_message(burial: Burial, identity: str, letters: Sequence[DeadLetter]) -> int:
+    """Bury the events that are left of a message; how many they were. It raises and goes on as for an object.
+
+    A message of one chunk needs no marker: it is deleted, or comes again as a whole.
+    """
+    size = burial.chunk_letters
+    if len(letters) <= size:
+        return _bury(burial, None, [(letters, len(letters))])
+    marker = _marker(identity)
+    starts = range(_position(burial, marker), len(letters), size)
+    return _bury(burial, marker, ((letters[start : start + size], start + size) for start in starts))
+
+
+def _bury(burial: Burial, marker: str | None, chunks: Iterable[tuple[Sequence[DeadLetter], int]]) -> int:
+    buried = 0
     with ThreadPoolExecutor(THREADS, thread_name_prefix="bury") as pool:
-        for lines, end in _chunks(burial, objects, key, start):
+        for letters, end in chunks:
             # At least one chunk a call, so that it ends however little time a call has.
             if buried and burial.patience.give_up():
                 raise RetryableError(f"{buried} records are put aside; the rest follows when the event comes again")
-            list(pool.map(burial.bury, lines))
-            _note(burial, marker, end)
-            buried += len(lines)
+            list(pool.map(burial.bury, letters))
+            if marker:
+                _note(burial, marker, end)
+            buried += len(letters)
     return buried
+
+
+def _marker(identity: str) -> str:
+    return PROGRESS + sha256(identity.encode()).hexdigest()
+
+
+def _position(burial: Burial, marker: str) -> int:
+    return int(burial.patience.persist(lambda: burial.files.get(marker)) or 0)
 
 
 def _note(burial: Burial, marker: str, end: int) -> None:
@@ -68,7 +96,7 @@ def _chunks(burial: Burial, objects: Objects, key: str, start: int) -> Iterator[
         if line.strip():
             lines.append(line)
             size += len(line)
-        if len(lines) == burial.chunk_lines or size > PART_BYTES:
+        if len(lines) == burial.chunk_letters or size > PART_BYTES:
             yield lines, end
             lines, size = [], 0
     if lines:

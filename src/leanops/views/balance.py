@@ -1,9 +1,11 @@
 """The balance of a topic: what was read against what was found, from the tables themselves."""
 
 from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
 from typing import Any
 
 from leanops.domain.errors import LeanOpsError
+from leanops.domain.foreign import foreign_snapshots
 from leanops.domain.snapshots import TableView, Watermark, new_range, retired_rows, valid_watermark
 from leanops.ports.query import quoted
 from leanops.views.sources import Sources
@@ -32,6 +34,8 @@ class Balance:
 
     checks: tuple[Check, ...] = ()
     problems: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    """What is worth knowing and wrong with nothing."""
 
     @property
     def balanced(self) -> bool:
@@ -43,7 +47,11 @@ class Balance:
 
     def as_json(self) -> dict[str, Any]:
         checks = [{**asdict(check), "balanced": check.balanced} for check in self.checks]
-        return {"balanced": self.balanced, "checks": checks, "problems": list(self.problems)}
+        problems, notes = list(self.problems), list(self.notes)
+        return {"balanced": self.balanced, "checks": checks, "problems": problems, "notes": notes}
+
+    def __add__(self, other: "Balance") -> "Balance":
+        return Balance(self.checks + other.checks, self.problems + other.problems, self.notes + other.notes)
 
 
 def rows_in(table: TableView | None) -> int:
@@ -87,6 +95,44 @@ def _raw_rows_at(raw: TableView | None, mark: Watermark) -> int | None:
     return rows_in(raw) + retired_rows(raw) - (waiting.rows if waiting else 0)
 
 
+def at_a_glance(
+    sources: Sources, topic: str, raw: TableView | None, standardized: TableView | None, curated: TableView | None
+) -> Balance:
+    """The running totals, the rows of Standardized and what others wrote; from metadata wherever that is exact."""
+    found = running_totals(raw, standardized)
+    mark = valid_watermark(standardized) if standardized else None
+    if standardized and mark:
+        found += Balance((_carried(mark, _rows_now(sources, standardized, mark.totals.rows)),))
+    for layer, table in (("Standardized", standardized), ("Curated", curated)):
+        found += _others(topic, layer, table) if table else Balance()
+    return found
+
+
+def _carried(mark: Watermark, rows: int) -> Check:
+    return Check("rows carried in the watermark = rows in Standardized", mark.totals.rows, rows)
+
+
+def _rows_now(sources: Sources, table: TableView, expected: int) -> int:
+    """The rows of a table; read from its delete files where its own totals, inexact after a compaction, disagree."""
+    head = table.snapshots.get(table.head) if table.head else None
+    said = head.summary if head else {}
+    rows = int(said.get("total-records", 0)) - int(said.get("total-position-deletes", 0))
+    return rows if rows == expected else sources.catalog.count(table.name)
+
+
+def _others(topic: str, layer: str, table: TableView) -> Balance:
+    """What was not written by us: a problem where rows may have changed, else a note."""
+    problems, notes = [], []
+    for one in foreign_snapshots(table):
+        when = f" of {datetime.fromtimestamp(one.at_ms / 1000, UTC):%Y-%m-%d %H:%M:%S}" if one.at_ms else ""
+        said = f"{layer}: snapshot {one.snapshot_id}{when} ({one.operation}) was written by another tool"
+        if one.changes_rows:
+            problems.append(f"{said}; find out which, then rebuild the tables from RAW with: leanops rebuild {topic}")
+        else:
+            notes.append(f"{said}; a compaction, its rows are the same")
+    return Balance((), tuple(problems), tuple(notes))
+
+
 def whole_topic(sources: Sources, topic: str) -> Balance:
     """The running totals, and every row of Standardized accounted for in Curated or an error; reads the tables."""
     databases = sources.databases
@@ -96,10 +142,8 @@ def whole_topic(sources: Sources, topic: str) -> Balance:
     mark = valid_watermark(standardized) if standardized else None
     if standardized is None or mark is None:
         return balance
-    rows = sources.catalog.count(standardized.name)
-    counted = Check("rows carried in the watermark = rows in Standardized", mark.totals.rows, rows)
-    curated = _curated(sources, topic, standardized, mark)
-    return Balance((*balance.checks, counted, *curated.checks), (*balance.problems, *curated.problems))
+    counted = _carried(mark, sources.catalog.count(standardized.name))
+    return balance + Balance((counted,)) + _curated(sources, topic, standardized, mark)
 
 
 def _curated(sources: Sources, topic: str, standardized: TableView, newest: Watermark) -> Balance:
@@ -118,24 +162,29 @@ def _curated(sources: Sources, topic: str, standardized: TableView, newest: Wate
     )
     statement = _ACCOUNT.format(quoted(standardized.name), quoted(curated.name), explained)
     answer = sources.query.ask(statement, [topic] if errors else [])
-    rows, keys, stored, failing, behind, unexplained = next(answer.rows)
+    rows, keys, stored, stored_keys, failing, behind, unexplained = next(answer.rows)
     return Balance(
         (
             Check("Standardized rows = distinct keys", rows, keys),
+            Check("Curated rows = distinct keys", stored, stored_keys),
             Check("Standardized rows = Curated rows + failing - behind", rows, stored + failing - behind),
             Check("failing keys without an error row", 0, unexplained),
         )
     )
 
 
+# Each table is counted by itself: a join would multiply the rows of one by the doubles of the other.
 _ACCOUNT = """
 WITH s AS (SELECT record_key, idempotency_key, message_id FROM {0}),
      c AS (SELECT idempotency_key, message_id FROM {1}),
      e AS ({2}),
-     j AS (SELECT s.record_key, c.message_id IS NOT NULL AS is_stored,
-                  c.message_id IS DISTINCT FROM s.message_id AS is_failing, e.message_id IS NOT NULL AS is_explained
-           FROM s LEFT JOIN c ON c.idempotency_key = s.idempotency_key LEFT JOIN e ON e.message_id = s.message_id)
-SELECT count(*), count(DISTINCT record_key), (SELECT count(*) FROM c),
+     j AS (SELECT EXISTS (FROM c WHERE c.idempotency_key = s.idempotency_key) AS is_stored,
+                  NOT EXISTS (FROM c WHERE c.idempotency_key = s.idempotency_key AND c.message_id = s.message_id)
+                  AS is_failing,
+                  EXISTS (FROM e WHERE e.message_id = s.message_id) AS is_explained
+           FROM s)
+SELECT (SELECT count(*) FROM s), (SELECT count(DISTINCT record_key) FROM s),
+       (SELECT count(*) FROM c), (SELECT count(DISTINCT idempotency_key) FROM c),
        count(*) FILTER (WHERE is_failing), count(*) FILTER (WHERE is_failing AND is_stored),
        count(*) FILTER (WHERE is_failing AND NOT is_explained)
 FROM j

@@ -5,13 +5,15 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
+from leanops.domain.batch_warnings import batch_warnings
 from leanops.domain.batches import CURATED, STANDARDIZED, pipeline_id
 from leanops.domain.errors import LeanOpsError, UnknownTopicError
 from leanops.domain.failures import Status
+from leanops.domain.schema import Schema
 from leanops.domain.snapshots import TableView, valid_watermark
 from leanops.ports.query import quoted
 from leanops.ports.state import ATTEMPTS, SCHEMA_REGISTRY, Row
-from leanops.views.balance import Balance, lag_of, rows_in, running_totals
+from leanops.views.balance import Balance, at_a_glance, lag_of, rows_in
 from leanops.views.error_status import settled
 from leanops.views.operations import Unfinished, unfinished
 from leanops.views.sources import Sources
@@ -35,6 +37,8 @@ class TopicStatus:
     balance: Balance
     failures: Mapping[str, str] = field(default_factory=dict)
     """Layer → why it failed last; a parked one waits for `topics retry`."""
+    warnings: tuple[str, ...] = ()
+    """What the newest batches say about their rows; they balance all the same."""
     operation: Unfinished | None = None
 
     @property
@@ -64,6 +68,7 @@ class TopicStatus:
             "last_batch_at": self.last_batch_at,
             "failures": dict(self.failures),
             **self.balance.as_json(),
+            "warnings": list(self.warnings),
         }
 
 
@@ -99,7 +104,8 @@ def _status(sources: Sources, row: Row, attempts: Mapping[str, Row], parse_error
     topic = str(row["topic_name"])
     raw = sources.catalog.load(sources.databases.raw_table(topic))
     standardized = sources.catalog.load(sources.databases.standardized_table(topic))
-    curated, problem = _curated(sources, topic)
+    schema, problem = _active(sources, topic)
+    curated = sources.catalog.load(sources.databases.curated_table(schema.table_name)) if schema else None
     mark = valid_watermark(standardized) if standardized else None
     return TopicStatus(
         topic=topic,
@@ -113,17 +119,26 @@ def _status(sources: Sources, row: Row, attempts: Mapping[str, Row], parse_error
         errors=errors,
         lag_rows=_lag(raw, standardized),
         last_batch=_newest([standardized, curated]),
-        balance=running_totals(raw, standardized),
+        balance=at_a_glance(sources, topic, raw, standardized, curated),
         failures={**_failures(topic, attempts), **problem},
+        warnings=_warnings(topic, schema, {STANDARDIZED: standardized, CURATED: curated}),
     )
 
 
-def _curated(sources: Sources, topic: str) -> tuple[TableView | None, dict[str, str]]:
+def _active(sources: Sources, topic: str) -> tuple[Schema | None, dict[str, str]]:
     try:
-        schema = sources.schemas.active(topic)
+        return sources.schemas.active(topic), {}
     except LeanOpsError as wrong:
         return None, {"schema": str(wrong)}
-    return sources.catalog.load(sources.databases.curated_table(schema.table_name)) if schema else None, {}
+
+
+def _warnings(topic: str, schema: Schema | None, tables: Mapping[str, TableView | None]) -> tuple[str, ...]:
+    if schema is None:
+        return ()
+    alert = schema.policies.cde_error_rate_alert
+    marks = {layer: valid_watermark(table) for layer, table in tables.items() if table}
+    found = [batch_warnings(topic, layer, mark.counts, alert) for layer, mark in marks.items() if mark]
+    return tuple(warning for warnings in found for warning in warnings)
 
 
 def _lag(raw: TableView | None, standardized: TableView | None) -> int | None:

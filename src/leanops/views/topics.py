@@ -39,7 +39,8 @@ class TableState:
     """`now`, `earlier`, `undone` by a rollback, or `before a rebuild`."""
 
     def as_json(self) -> dict[str, Any]:
-        return asdict(self)
+        """The form `topics show --json` prints; ids of snapshots are texts, JSON readers round such numbers."""
+        return {**asdict(self), "snapshot": str(self.snapshot)}
 
 
 def states_of(sources: Sources, topic: str, most: int) -> list[TableState]:

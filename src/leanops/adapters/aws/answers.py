@@ -9,7 +9,7 @@ from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError, IncompleteReadError
 from botocore.exceptions import ConnectionError as UnreachableError
 
-from leanops.domain.errors import LeanOpsError, PermanentError, RetryableError
+from leanops.domain.errors import InfrastructureError, LeanOpsError, PermanentError, RetryableError
 
 BUSY = {
     "ConcurrentRunsExceededException",
@@ -108,9 +108,10 @@ def _answered(error: ClientError, service: str, subject: str, unavailable: type[
     if code in BUSY or error.response["ResponseMetadata"]["HTTPStatusCode"] >= 500:
         return unavailable(f"{service} is too busy for {subject} ({code}); try again, or raise its limits")
     if code in MISSING:
-        return PermanentError(f"{service} has no {subject}; apply the infrastructure, or check region and prefix")
-    advice = "check the size of what is written" if code == "ValidationException" else "check what this role may do"
-    return PermanentError(f"{service} refuses {subject} ({code}); {advice}")
+        return InfrastructureError(f"{service} has no {subject}; apply the infrastructure, or check region and prefix")
+    if code == "ValidationException":
+        return PermanentError(f"{service} refuses {subject} ({code}); check the size of what is written")
+    return InfrastructureError(f"{service} refuses {subject} ({code}); check what this role may do")
 
 
 def _unanswered(error: BotoCoreError, service: str, subject: str, unavailable: type[RetryableError]) -> LeanOpsError:
@@ -118,4 +119,4 @@ def _unanswered(error: BotoCoreError, service: str, subject: str, unavailable: t
     if isinstance(error, HTTPClientError | IncompleteReadError | UnreachableError):
         advice = "check the network, the region and the endpoint, then try again"
         return unavailable(f"{service} does not answer for {subject} ({line}); {advice}")
-    return PermanentError(f"{service} cannot be asked for {subject} ({line}); check region and credentials")
+    return InfrastructureError(f"{service} cannot be asked for {subject} ({line}); check region and credentials")

@@ -1,6 +1,6 @@
 """The state store in DynamoDB: conditional writes, consistent reads, one DynamoDB table per state table."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from decimal import Decimal
 from typing import Any, Self, TypeAlias, Unpack
@@ -18,6 +18,8 @@ REVISION = "revision"
 TTL = "ttl"
 REFUSED = "ConditionalCheckFailedException"
 ATTEMPTS = 6
+KEYS_PER_CALL = 100
+ROWS_PER_CALL = 25
 
 
 class DynamoState:
@@ -58,6 +60,35 @@ class DynamoState:
             if present.get("Item", {}).get(REVISION) != item[REVISION]:
                 raise StateConflictError(table.name, table.key_of(row)) from None
         return revision
+
+    def get_many(self, table: StateTable, keys: Sequence[Key]) -> dict[Key, Stored]:
+        """The rows of these keys, of those that are there, a hundred a call."""
+        for key in keys:
+            table.check_key(key)
+        name = self._name(table)
+        found: dict[Key, Stored] = {}
+        wanted = [_key(table, key) for key in dict.fromkeys(keys)]
+        for start in range(0, len(wanted), KEYS_PER_CALL):
+            left = wanted[start : start + KEYS_PER_CALL]
+            while left:
+                asked = {name: {"Keys": left, "ConsistentRead": True}}
+                with _translated(name):
+                    answer = self._client.batch_get_item(RequestItems=asked)
+                rows = [_stored(table, item) for item in answer["Responses"].get(name, [])]
+                found |= {table.key_of(stored.row): stored for stored in rows}
+                left = _fewer(answer["UnprocessedKeys"].get(name, {}).get("Keys", []), left, name)
+        return found
+
+    def put_many(self, table: StateTable, rows: Sequence[Row]) -> None:
+        """Write whole rows over whatever is there, 25 a call."""
+        name, items = self._name(table), [_item(row) for row in table.complete_all(rows)]
+        requests = [{"PutRequest": {"Item": {**item, REVISION: _attribute(new_revision())}}} for item in items]
+        for start in range(0, len(requests), ROWS_PER_CALL):
+            left = requests[start : start + ROWS_PER_CALL]
+            while left:
+                with _translated(name):
+                    answer = self._client.batch_write_item(RequestItems={name: left})
+                left = _fewer(answer["UnprocessedItems"].get(name, []), left, name)
 
     def delete(self, table: StateTable, key: Key, *, expected: int) -> None:
         """Delete the row if it is still at the revision seen, else StateConflictError."""
@@ -123,6 +154,13 @@ class DynamoState:
             if page is None:
                 return
             yield from page["Items"]
+
+
+def _fewer(left: list[Any], before: list[Any], table: str) -> list[Any]:
+    """What a call left over, to be asked for at once; where it did nothing at all, whoever called waits first."""
+    if len(left) < len(before):
+        return left
+    raise StateUnavailableError(f"DynamoDB is too busy for table {table}; try again, or raise its limits")
 
 
 def _unchanged(table: StateTable, expected: int | None) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """The state store in SQLite or PostgreSQL: one table per state table, each change one statement of its own."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import sqlalchemy as sa
@@ -12,6 +12,7 @@ from leanops.domain.errors import StateConflictError
 from leanops.ports.state import Key, Row, StateTable, Stored, new_revision
 
 REVISION = "revision"
+KEYS_PER_STATEMENT = 400
 
 
 class ExactText(sa.types.TypeDecorator[str]):
@@ -55,8 +56,7 @@ class SqlState:
         written = target.c[REVISION]
         statement: sa.Executable
         if expected is None:
-            insert = postgresql.insert if self._database.dialect == "postgresql" else sqlite.insert
-            statement = insert(target).values(values).on_conflict_do_nothing().returning(written)
+            statement = self._insert(target).values(values).on_conflict_do_nothing().returning(written)
         else:
             statement = sa.update(target).where(_is(target, table, key, expected)).values(values).returning(written)
         if self._database.run(lambda connection: connection.execute(statement).scalar_one_or_none()) is None:
@@ -65,6 +65,29 @@ class SqlState:
             if found is None or found.revision != revision:
                 raise StateConflictError(table.name, key)
         return revision
+
+    def get_many(self, table: StateTable, keys: Sequence[Key]) -> dict[Key, Stored]:
+        """The rows of these keys, of those that are there, so many a statement as SQLite takes."""
+        for key in keys:
+            table.check_key(key)
+        target = self._table(table)
+        found: dict[Key, Stored] = {}
+        columns = sa.tuple_(*(target.c[column] for column in table.key))
+        for some in _chunks(keys):
+            wanted = [sa.tuple_(*(sa.literal(part, ExactText) for part in key)) for key in some]
+            rows = self._select(sa.select(target).where(columns.in_(wanted)))
+            found |= {table.key_of(stored.row): stored for stored in rows}
+        return found
+
+    def put_many(self, table: StateTable, rows: Sequence[Row]) -> None:
+        """Write whole rows over whatever is there, all of them in one transaction."""
+        values = [{**row, REVISION: new_revision()} for row in table.complete_all(rows)]
+        target = self._table(table)
+        insert = self._insert(target)
+        replaced = {name: insert.excluded[name] for name in (*table.columns, REVISION)}
+        statement = insert.on_conflict_do_update(index_elements=list(table.key), set_=replaced)
+        if values:
+            self._database.run(lambda connection: connection.execute(statement, values))
 
     def delete(self, table: StateTable, key: Key, *, expected: int) -> None:
         """Delete the row if it is still at the revision seen, else StateConflictError."""
@@ -97,6 +120,9 @@ class SqlState:
         """Close every connection."""
         self._database.close()
 
+    def _insert(self, target: sa.Table) -> postgresql.Insert | sqlite.Insert:
+        return postgresql.insert(target) if self._database.dialect == "postgresql" else sqlite.insert(target)
+
     def _select(self, statement: sa.Select[Any]) -> list[Stored]:
         return self._database.run(lambda connection: [_stored(found) for found in connection.execute(statement)])
 
@@ -108,6 +134,11 @@ class SqlState:
             self._database.run(lambda connection: make_tables(connection, [definition]))
             self._tables[table.name] = target
         return target
+
+
+def _chunks(keys: Sequence[Key]) -> Iterator[Sequence[Key]]:
+    for start in range(0, len(keys), KEYS_PER_STATEMENT):
+        yield keys[start : start + KEYS_PER_STATEMENT]
 
 
 def _definition(table: StateTable, prefix: str) -> sa.Table:

@@ -54,6 +54,10 @@ def show(topics: "Sequence[TopicStatus]") -> None:
     for topic in topics:
         for complaint in topic.balance.complaints():
             screen.print(f"{topic.topic}: OUT OF BALANCE: {complaint}", style="bold red")
+        for note in topic.balance.notes:
+            screen.print(f"{topic.topic}: {note}", style="dim")
+        for warning in topic.warnings:
+            screen.print(f"{topic.topic}: {warning}", style="yellow")
         for layer, failure in topic.failures.items():
             screen.print(f"{topic.topic}: {layer} {failure}", style="red")
         if topic.operation:

@@ -7,18 +7,18 @@ from urllib.parse import unquote_plus
 import msgspec
 from aws_lambda_powertools.utilities.batch.types import PartialItemFailureResponse
 
-from leanops.domain.envelope import envelopes_in
-from leanops.domain.errors import LeanOpsError
+from leanops.domain.errors import reason_of
 from leanops.domain.records import Unroutable
 from leanops.entrypoints.lambdas.invocation import Context, answer, log, patience, received, runtime
 from leanops.ports.files import CLAIMS
 from leanops.ports.queue import DEAD, Received
 from leanops.runtimes.aws import Aws
-from leanops.usecases.dead_letters import DeadLetter, bury, unroutable
+from leanops.usecases.dead_letters import DeadLetter, unroutable
 from leanops.usecases.dlq import exceeded
-from leanops.usecases.undelivered import Burial, bury_object
+from leanops.usecases.undelivered import Burial, bury_message, bury_object
 
 ARCHIVE = "dlq/"
+GIVEN_UP = "it was received too often and never succeeded"
 
 
 class _Undelivered(msgspec.Struct, rename="camel"):
@@ -42,42 +42,47 @@ def errors_handler(event: Mapping[str, Any], context: Context) -> int:
 
 
 def bury_messages(aws: Aws, event: Mapping[str, Any], context: Context) -> PartialItemFailureResponse:
-    """The same on any runtime; where a store is away or refuses, all of them come again."""
+    """The same on any runtime; each message answers for itself, and one that comes again goes on where it was."""
+    burial = Burial(aws.files, aws.state, aws.clock, patience(context))
+    messages = [(aws.queue_of(arn), message) for arn, found in received(event).items() for message in found]
     failed: list[Received] = []
-    for arn, messages in received(event).items():
-        queue = aws.queue_of(arn).removesuffix(DEAD)
-        try:
-            topic = aws.registered.topic_of(queue)
-            letters = [exceeded(topic, found) for message in messages for found in envelopes_in(message.body)]
-            _bury(aws, letters, context)
-        except LeanOpsError as failure:
-            log.error("all messages come again", queue=queue, messages=len(messages), reason=str(failure))
-            failed += messages
-        else:
-            log.warning("events put aside", queue=queue, events=len(letters))
+    for number, (queue, message) in enumerate(messages):
+        if number and burial.patience.give_up():
+            log.warning("time is over; the other messages come again", messages=len(messages) - number)
+            return answer([*failed, *(left for _, left in messages[number:])])
+        if not _is_buried(aws, burial, queue, message):
+            failed.append(message)
     return answer(failed)
+
+
+def _is_buried(aws: Aws, burial: Burial, queue: str, message: Received) -> bool:
+    """Whether all events of a message are put aside; one that fails has no say over the others."""
+    try:
+        letters = exceeded(aws.registered.topic_of(queue.removesuffix(DEAD)), message, GIVEN_UP)
+        bury_message(burial, f"{queue}/{message.receipt}", letters)
+    except Exception as failure:
+        log.error("a dead letter comes again", queue=queue, reason=reason_of(failure))
+        return False
+    log.warning("events put aside", queue=queue, events=len(letters))
+    return True
 
 
 def bury_records(aws: Aws, event: Mapping[str, Any], context: Context) -> int:
     """The same on any runtime; it raises where an object is not buried to its end, so that the event comes again."""
-    burial = Burial(aws.files, aws.state, aws.clock, _letter, patience(context))
+    burial = Burial(aws.files, aws.state, aws.clock, patience(context))
     records = 0
     for bucket, key, tag in _objects(event):
         if bucket == aws.settings.aws_bucket and key.startswith((ARCHIVE, CLAIMS)):
             # Our own files; burying them would make more of them without end.
             log.error("a file of ours is no error output; check the rule that calls this function", file=key)
             continue
-        buried = bury_object(burial, aws.objects_in(bucket), key, f"{bucket}/{key}/{tag}")
+        buried = bury_object(burial, aws.objects_in(bucket), key, f"{bucket}/{key}/{tag}", _letter)
         if buried is None:
             log.error("an object of the error output is gone", bucket=bucket, file=key)
         else:
             log.warning("records put aside", bucket=bucket, file=key, records=buried)
             records += buried
     return records
-
-
-def _bury(aws: Aws, letters: list[DeadLetter], context: Context) -> None:
-    patience(context).persist(lambda: bury(letters, aws.files, aws.state, aws.clock))
 
 
 def _objects(event: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
