@@ -139,3 +139,33 @@ def platform_in(
     finally:
         state.close()
         catalog.engine.dispose()
+
+
+class Stalling:
+    """A PyIceberg catalog whose user stalls once, with a table that was just loaded: `meanwhile` others go on."""
+
+    def __init__(self, catalog: Any, meanwhile: Callable[[], object], *, at: str, armed: bool = True) -> None:
+        self._catalog, self._meanwhile, self._at = catalog, meanwhile, at
+        self.armed = armed
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._catalog, name)
+
+    def load_table(self, name: str) -> Any:
+        found = self._catalog.load_table(name)
+        if name == self._at and self.armed:
+            self.armed = False
+            self._meanwhile()
+        return found
+
+
+def stalled(platform: Platform, meanwhile: Callable[[], object], *, at: str, after: str) -> Platform:
+    """A platform that stalls once after a step, between its look at a table and the commit that is based on it."""
+    native: Any = platform.catalog
+    catalog: Any = Stalling(native._catalog, meanwhile, at=at, armed=False)
+
+    def step(name: str) -> None:
+        catalog.armed = catalog.armed or name == after
+        platform.step(name)
+
+    return replace(platform, catalog=IcebergCatalog(catalog), step=step)

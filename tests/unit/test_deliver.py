@@ -18,7 +18,7 @@ from leanops.ports.state import ERROR_TRACKER
 from leanops.runtimes.ingestion import DeliveryPart
 from leanops.usecases.deliver import FLUSH_ID, KEPT_SNAPSHOTS, SNAPSHOTS_BEFORE_EXPIRY, Limits, deliver, is_due
 from leanops.usecases.topics import add_topic
-from tests.builders import NOW_MS, Clock, watermark
+from tests.builders import NOW_MS, Clock, stalled, watermark
 from tests.hub import Hub, hub_in
 
 
@@ -127,6 +127,39 @@ def test_a_claim_found_in_the_ancestry_is_only_cleaned_up(hub: Hub, clock: Clock
     assert hub.flush().flush_id == "f1"
     assert hub.ids() == ["m1"]
     assert not hub.buffer.holds_before(NOW_MS + 10**9)
+
+
+def test_a_claim_taken_over_between_the_plan_and_the_commit_is_in_raw_once(
+    hub: Hub, tmp_path: Path, clock: Clock
+) -> None:
+    hub.buffer.put([record("m1"), record("m2")])
+
+    def take_over() -> None:
+        clock.advance(61)
+        with hub_in(tmp_path, clock=clock) as other:
+            assert other.flush().records == 2
+
+    late = stalled(hub.platform, take_over, at="iceberg_raw_db.orders_staging", after="before land")
+    flushed = deliver(replace(hub.stream, platform=late), now=True)
+    assert (flushed.records, flushed.failures) == (2, {})
+    assert hub.ids() == ["m1", "m2"]
+    assert hub.flush() is None
+
+
+def test_snapshots_that_another_tool_expired_meanwhile_stop_no_flush(hub: Hub) -> None:
+    raw = "iceberg_raw_db.orders_staging"
+    flush_times(hub, SNAPSHOTS_BEFORE_EXPIRY + 1)
+
+    def expire() -> None:
+        table = hub.platform.catalog._catalog.load_table(raw)
+        oldest = min(table.metadata.snapshots, key=lambda found: found.sequence_number)
+        table.maintenance.expire_snapshots().by_id(oldest.snapshot_id).commit()
+
+    hub.buffer.put([record("last")])
+    late = stalled(hub.platform, expire, at=raw, after="before land")
+    flushed = deliver(replace(hub.stream, platform=late), now=True)
+    assert (flushed.records, flushed.failures) == (1, {})
+    assert hub.ids().count("last") == 1
 
 
 class Full:

@@ -9,12 +9,16 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 from pyiceberg.catalog import Catalog
-from pyiceberg.exceptions import CommitFailedException, NoSuchTableError, TableAlreadyExistsError
+from pyiceberg.exceptions import (
+    CommitFailedException,
+    NoSuchTableError,
+    TableAlreadyExistsError,
+    ValidationException,
+)
 from pyiceberg.manifest import ManifestContent
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
-from pyiceberg.table import Table, Transaction
-from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table import Table
 from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import Operation, Summary
 from pyiceberg.table.snapshots import Snapshot as IcebergSnapshot
@@ -44,6 +48,7 @@ from pyiceberg.types import (
 )
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
+from leanops.adapters.iceberg.transactions import Append, Once
 from leanops.domain.errors import CommitRefusedError, PermanentError
 from leanops.domain.snapshots import Snapshot, TableView
 from leanops.domain.tables import FAILURE, FAILURES, TableDefinition
@@ -135,7 +140,7 @@ class IcebergCatalog:
             return
 
         def append(table: Table) -> None:
-            transaction = _Append(table)
+            transaction = Append(table)
             data = pa.Table.from_pylist(list(rows), schema=table.schema().as_arrow())
             transaction.append(data, snapshot_properties=dict(properties or {}))
             transaction.commit_transaction()
@@ -154,7 +159,7 @@ class IcebergCatalog:
             expired = plan(_view(name, table))
             if expired is None:
                 return
-            transaction = _Append(table)
+            transaction = Append(table)
             rows = pa.table(dict(columns), schema=table.schema().as_arrow())
             transaction.append(rows, snapshot_properties=dict(properties))
             # A tag or branch may hold what nobody reads any more.
@@ -162,7 +167,13 @@ class IcebergCatalog:
             free = [snapshot for snapshot in expired if snapshot not in held]
             if free:
                 ExpireSnapshots(transaction).by_ids(free).commit()
-            transaction.commit_transaction()
+            try:
+                transaction.commit_transaction()
+            except ValueError:
+                # Another tool may expire snapshots and leave the head: a conflict, which PyIceberg does not call one.
+                if all(table.refresh().metadata.snapshot_by_id(snapshot) for snapshot in free):
+                    raise
+                raise CommitFailedException(f"{name}: snapshots to be expired are gone already") from None
 
         try:
             self._retried(name, append)
@@ -180,14 +191,20 @@ class IcebergCatalog:
         return list(found.to_arrow().to_pylist())
 
     def delete(self, name: str, where: str) -> None:
+        def delete(table: Table) -> None:
+            with Once(table) as transaction:
+                transaction.delete(where)
+
         if self._catalog.table_exists(name):
-            self._retried(name, lambda table: table.delete(where))
+            self._retried(name, delete)
 
     def replace(self, name: str, where: str, rows: Sequence[Mapping[str, Any]], *, only_at: int | None = None) -> bool:
         def overwrite(table: Table) -> bool:
             if only_at not in (None, table.metadata.current_snapshot_id):
                 return False
-            table.overwrite(pa.Table.from_pylist(list(rows), schema=table.schema().as_arrow()), overwrite_filter=where)
+            with Once(table) as transaction:
+                data = pa.Table.from_pylist(list(rows), schema=table.schema().as_arrow())
+                transaction.overwrite(data, overwrite_filter=where)
             return True
 
         return self._retried(name, overwrite)
@@ -263,23 +280,12 @@ class IcebergCatalog:
     def _retried(self, name: str, change: Callable[[Table], Result]) -> Result:
         """Run a change on the newest metadata until no concurrent commit is in its way."""
         retrying = Retrying(
-            retry=retry_if_exception_type(CommitFailedException),
+            retry=retry_if_exception_type((CommitFailedException, ValidationException)),
             stop=stop_after_attempt(30),
             wait=wait_random_exponential(multiplier=0.02, max=1),
             reraise=True,
         )
         return retrying(lambda: change(self._catalog.load_table(name)))
-
-
-class _Append(Transaction):
-    """One append, perhaps with an expiry: nothing in it looks at what it stages, so only the commit applies it.
-
-    PyIceberg's own applies and copies all metadata at each of some twenty looks.
-    """
-
-    @property
-    def table_metadata(self) -> TableMetadata:
-        return self._table.metadata
 
 
 def _view(name: str, table: Table) -> TableView:
