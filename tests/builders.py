@@ -8,11 +8,10 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from pyiceberg.catalog.sql import SqlCatalog
-
 from leanops.adapters.files.folder import Folder
 from leanops.adapters.files.schemas import SchemaFiles
 from leanops.adapters.iceberg.catalog import IcebergCatalog
+from leanops.adapters.iceberg.local import LocalCatalog
 from leanops.adapters.sql.state import SqlState
 from leanops.domain.batches import STANDARDIZED, Batch
 from leanops.domain.events import Event
@@ -117,14 +116,13 @@ def platform_in(
     clock: Callable[[], datetime] | None = None,
     owner: str = "worker-1",
     secret: Secret | None = None,
+    sync: Callable[[Path], None] = lambda _folder: None,
     **rules: Any,
 ) -> Iterator[Platform]:
-    """Every port on its embedded adapter in one folder, which several platforms may share."""
+    """Every port on its embedded adapter in one folder, which several platforms may share; no test waits for disks."""
     folder.mkdir(parents=True, exist_ok=True)
     state = SqlState(f"sqlite:///{folder}/state.db")
-    catalog = SqlCatalog(
-        "leanops", uri=f"sqlite:///{folder}/catalog.db?timeout=30", warehouse=f"file://{folder}/warehouse"
-    )
+    catalog = LocalCatalog("leanops", folder, sync)
     try:
         yield Platform(
             catalog=IcebergCatalog(catalog),

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from leanops.adapters.files.folder import Folder
 from leanops.adapters.files.schemas import SchemaFiles
 from leanops.adapters.iceberg.catalog import IcebergCatalog
+from leanops.adapters.iceberg.local import LocalCatalog
 from leanops.adapters.sql.buffer import SqlBuffer
 from leanops.adapters.sql.queue import SqlQueue
 from leanops.adapters.sql.state import SqlState
@@ -153,17 +154,13 @@ class Embedded:
         """The Iceberg catalog as Spark is told about it; PyIceberg opens the same file under the same name."""
         return {
             "type": "jdbc",
-            "uri": f"jdbc:sqlite:{self.home}/catalog.db?journal_mode=WAL&busy_timeout=30000&synchronous=NORMAL",
+            "uri": f"jdbc:sqlite:{self.home}/catalog.db?journal_mode=WAL&busy_timeout=30000&synchronous=FULL",
             "jdbc.schema-version": "V1",
             "warehouse": f"file://{self.home}/warehouse",
         }
 
     def _catalog(self) -> Any:
-        from pyiceberg.catalog.sql import SqlCatalog
-
-        return SqlCatalog(
-            CATALOG_NAME, uri=f"sqlite:///{self.home}/catalog.db?timeout=30", warehouse=f"file://{self.home}/warehouse"
-        )
+        return LocalCatalog(CATALOG_NAME, self.home)
 
     def _secret(self) -> Secret | None:
         key = os.environ.get("LEANOPS_PII_KEY") or _text(self.home / "pii.key")

@@ -20,7 +20,7 @@ class Folder:
     def put(self, name: str, data: bytes) -> None:
         path = self._path(name)
         with _answering(name):
-            path.parent.mkdir(parents=True, exist_ok=True)
+            _make_folder(path.parent)
             write_whole(path, data)
 
     def get(self, name: str) -> bytes | None:
@@ -80,6 +80,14 @@ def write_whole(path: Path, data: bytes) -> None:
         Path(scratch).unlink(missing_ok=True)
         raise
     _sync_folder(path.parent)
+
+
+def _make_folder(path: Path) -> None:
+    """Make a folder and those above it; each new name is on disk."""
+    new = [folder for folder in (path, *path.parents) if not folder.exists()]
+    path.mkdir(parents=True, exist_ok=True)
+    for folder in new:
+        _sync_folder(folder.parent)
 
 
 def _sync_folder(path: Path) -> None:

@@ -187,6 +187,7 @@ def _open(url: URL, wait_seconds: float) -> Engine:
 def _use_wal(connection: sqlite3.Connection, _: object) -> None:
     # Readers and the one writer do not block each other; each commit is still synced, because batches rely on it.
     connection.execute("PRAGMA journal_mode=WAL").close()
+    connection.execute("PRAGMA synchronous=FULL").close()
 
 
 def _is_contention(error: BaseException) -> bool:
