@@ -10,6 +10,7 @@ LeanOpsError
 │   ├── FilesUnavailableError     the file store does not answer
 │   ├── SourceUnavailableError    Pub/Sub does not answer
 │   ├── JobsUnavailableError      no job can be started right now
+│   ├── PartEndedError            a background part is gone, and the process with it
 │   ├── EngineUnavailableError    Java, a jar or a server cannot be had right now
 │   ├── LeaseHeldError            another worker has the topic
 │   ├── LeaseLostError            our lease expired or was taken over
@@ -87,6 +88,14 @@ class SourceUnavailableError(RetryableError):
 
 class JobsUnavailableError(RetryableError):
     """No job can be started right now: as many run as may, or the service is away."""
+
+
+class PartEndedError(RetryableError):
+    """A background part ended though nobody stopped it; the process ends too, so that something restarts it."""
+
+    def __init__(self, part: str, why: str) -> None:
+        super().__init__(f"{part} ended unexpectedly ({why}), so every part was stopped; start leanops serve again")
+        self.part = part
 
 
 class EngineUnavailableError(RetryableError):

@@ -17,7 +17,7 @@ from leanops.usecases.ingest import Processor, work
 from leanops.usecases.patience import Patience
 from leanops.usecases.publish import Landing
 from leanops.usecases.registered import Registered
-from leanops.usecases.workers import CYCLES, DEAD_LETTERS, DELIVERY, PROCESSOR, SCHEMAS, Part, Tell
+from leanops.usecases.workers import CYCLES, DEAD_LETTERS, DELIVERY, PROCESSOR, SCHEMAS, Part, Tell, harmless
 
 MESSAGES_PER_RECEIVE = 5_000
 
@@ -125,7 +125,8 @@ class _Schedule:
 
 
 def parts_of(runtime: Embedded, stopping: threading.Event, tell: Tell) -> list[Part]:
-    """Every background part, by what it is called."""
+    """Every background part, by what it is called; none of them ends because a line cannot be written."""
+    tell = harmless(tell)
     processor = processor_of(runtime, Patience(stopping.is_set, stopping.wait))
     delivery, schemas = DeliveryPart(stream_of(runtime), tell), SchemaPart(runtime.platform, tell)
     return [
