@@ -129,23 +129,6 @@ def test_a_claim_found_in_the_ancestry_is_only_cleaned_up(hub: Hub, clock: Clock
     assert not hub.buffer.holds_before(NOW_MS + 10**9)
 
 
-def test_a_claim_taken_over_between_the_plan_and_the_commit_is_in_raw_once(
-    hub: Hub, tmp_path: Path, clock: Clock
-) -> None:
-    hub.buffer.put([record("m1"), record("m2")])
-
-    def take_over() -> None:
-        clock.advance(61)
-        with hub_in(tmp_path, clock=clock) as other:
-            assert other.flush().records == 2
-
-    late = stalled(hub.platform, take_over, at="iceberg_raw_db.orders_staging", after="before land")
-    flushed = deliver(replace(hub.stream, platform=late), now=True)
-    assert (flushed.records, flushed.failures) == (2, {})
-    assert hub.ids() == ["m1", "m2"]
-    assert hub.flush() is None
-
-
 def test_snapshots_that_another_tool_expired_meanwhile_stop_no_flush(hub: Hub) -> None:
     raw = "iceberg_raw_db.orders_staging"
     flush_times(hub, SNAPSHOTS_BEFORE_EXPIRY + 1)
@@ -194,6 +177,21 @@ def test_a_table_that_keeps_failing_holds_up_no_other_and_doubles_nothing(hub: H
     assert (mended.problem(), hub.ids()) == (None, [f"o{number:02}" for number in range(60)])
     assert hub.ids("payments") == [f"p{number:02}" for number in range(60)]
     assert not hub.buffer.holds_before(2**62)
+
+
+def test_a_record_that_cannot_be_put_aside_stops_no_table_and_waits(hub: Hub, clock: Clock, tmp_path: Path) -> None:
+    hub.files.put("dlq/nobody", b"a file where a folder belongs")
+    said: list[str] = []
+    part = DeliveryPart(hub.stream, lambda _, text: said.append(text))
+    hub.buffer.put([record("lost", "nobody"), record("m1")])
+    assert part.turn(now=True) == 1
+    assert hub.ids() == ["m1"]
+    assert part.problem().startswith("events of no topic: the file dlq/nobody/")
+    hub.files.delete("dlq/nobody")
+    clock.advance(61)
+    assert part.turn() == 1
+    assert (part.problem(), hub.ids()) == (None, ["m1"])
+    assert [stored.row["message_id"] for stored in hub.platform.state.rows(ERROR_TRACKER)] == ["lost"]
 
 
 def test_a_snapshot_that_a_tag_holds_is_kept_and_stops_nothing(hub: Hub) -> None:

@@ -20,7 +20,7 @@ from leanops.usecases.dlq import Drained, drain, process
 from leanops.usecases.replay_letters import Done, Outcome, Pace, Selection, discard, replay
 from leanops.usecases.send import messages
 from leanops.usecases.topics import add_topic
-from tests.builders import NOW, Clock, stalled
+from tests.builders import NOW, Clock
 from tests.hub import Hub, hub_in
 
 LEASE_S = 301
@@ -212,28 +212,6 @@ def test_a_drain_that_another_one_overtook_doubles_nothing(tmp_path: Path) -> No
         with hub_in(tmp_path, clock=clock, step=be_overtaken) as slow:
             assert drain(slow.platform) == Drained()
         assert sorted(errors(other)) == ["m1", "m2"]
-
-
-@pytest.mark.parametrize("before", [[], ["m1"]], ids=["appended", "replaced"])
-def test_a_drain_overtaken_between_its_plan_and_its_commit_doubles_nothing(tmp_path: Path, before: list[str]) -> None:
-    clock = Clock()
-    with orders_in(tmp_path, clock) as other:
-        buried(other, letter("m0"), *map(letter, before))
-        drain(other.platform)
-        buried(other, letter("m1"), letter("m2"))
-
-        def overtake() -> None:
-            clock.advance(LEASE_S)
-            drain(other.platform)
-
-        with hub_in(tmp_path, clock=clock) as slow:
-            table = slow.platform.rules.databases.dlq_errors
-            assert drain(stalled(slow.platform, overtake, at=table, after="before drain")) == Drained()
-        assert {name: row["attempts"] for name, row in errors(other).items()} == {
-            "m0": 1,
-            "m1": 1 + len(before),
-            "m2": 1,
-        }
 
 
 def stop_at(number: int) -> Callable[[str], None]:

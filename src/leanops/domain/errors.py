@@ -22,6 +22,7 @@ LeanOpsError
     │   ├── InvalidTopicError     a topic name that gives no table
     │   ├── UnknownTopicError     a topic that was never added
     │   └── InvalidSchemaError    a schema file with problems
+    ├── FileRefusedError          one file cannot be read or written, others can
     ├── PartlySentError           some messages the queue will not take; the others it has
     ├── UnbalancedBatchError      counts that do not add up; nothing was committed
     ├── OperationBlockedError     a rebuild that waits for a person's consent
@@ -159,6 +160,10 @@ class InvalidSchemaError(UsageError):
         told += [f"and {more:,} more; see them with: leanops schema lint FILE"] if more else []
         super().__init__(f"{source}: {'; '.join(told)}")
         self.source, self.problems = source, tuple(problems)
+
+
+class FileRefusedError(PermanentError):
+    """One file cannot be read or written, while others can: what needs it fails, and nothing else."""
 
 
 class PartlySentError(PermanentError):

@@ -8,19 +8,20 @@ from operator import attrgetter
 
 from leanops.domain.batches import STANDARDIZED, new_batch_id
 from leanops.domain.errors import reason_of
-from leanops.domain.records import RawRecord, encode, routed
+from leanops.domain.records import RawRecord, Unroutable, encode, routed
 from leanops.domain.snapshots import TableView, expirable, valid_watermark
 from leanops.domain.tables import RAW
 from leanops.ports.delivery import Buffer, Waiting
 from leanops.ports.files import Files
 from leanops.usecases.batches import open_batch
-from leanops.usecases.dead_letters import DeadLetter, bury, unroutable
+from leanops.usecases.dead_letters import bury, unroutable
 from leanops.usecases.platform import Platform
 from leanops.usecases.topics import list_topics
 
 FLUSH_ID = "leanops.flush-id"
 KEPT_SNAPSHOTS = 20
 SNAPSHOTS_BEFORE_EXPIRY = 40
+UNROUTABLE = "events of no topic"
 RENEW_S = 10.0
 RETRY_S = 60.0
 
@@ -53,7 +54,7 @@ class Flushed:
     tables: dict[str, float] = field(default_factory=dict)
     """Topic → seconds of its commit."""
     failures: dict[str, str] = field(default_factory=dict)
-    """Topic → why its table did not take its records; they wait, and will be tried again."""
+    """Topic (or UNROUTABLE) → why its records were not taken; they wait, and will be tried again."""
 
 
 def is_due(waiting: Waiting, now_ms: int, limits: Limits) -> bool:
@@ -87,11 +88,16 @@ def _flush(stream: Stream, flush_id: str) -> Flushed:
     """Land every table, then forget the claim; of a table that fails the records alone stay claimed."""
     platform, buffer = stream.platform, stream.buffer
     result, keep = Flushed(flush_id), _Renewal(buffer, flush_id)
-    rows, letters = _routed(platform, buffer.lines(flush_id))
-    for letter in letters:
+    rows, unroutables = _routed(platform, buffer.lines(flush_id))
+    left = []
+    for found in unroutables:
         keep()
-        bury([letter], stream.files, platform.state, platform.clock)
-    result.unroutable = len(letters)
+        try:
+            bury([unroutable(found)], stream.files, platform.state, platform.clock)
+        except Exception as failure:  # noqa: BLE001 - a letter that cannot be archived stops no table
+            result.failures[UNROUTABLE] = reason_of(failure)
+            left.append(found.record)
+    result.unroutable = len(unroutables) - len(left)
     for topic, records in rows.items():
         keep()
         started = time.perf_counter()
@@ -99,11 +105,11 @@ def _flush(stream: Stream, flush_id: str) -> Flushed:
             _land(platform, topic, records, flush_id)
         except Exception as failure:  # noqa: BLE001 - a table that fails does not stop the others
             result.failures[topic] = reason_of(failure)
+            left += map(encode, records)
             continue
         result.records += len(records)
         result.tables[topic] = time.perf_counter() - started
     platform.step("before forget")
-    left = [encode(record) for topic in result.failures for record in rows[topic]]
     if left:
         buffer.keep(flush_id, left, RETRY_S)
     else:
@@ -125,17 +131,17 @@ class _Renewal:
             self._renewed = time.monotonic()
 
 
-def _routed(platform: Platform, puts: Iterable[bytes]) -> tuple[dict[str, list[RawRecord]], list[DeadLetter]]:
+def _routed(platform: Platform, puts: Iterable[bytes]) -> tuple[dict[str, list[RawRecord]], list[Unroutable]]:
     """The records by topic, and those that no table takes."""
     registered = {topic.name for topic in list_topics(platform)}
     rows: dict[str, list[RawRecord]] = defaultdict(list)
-    letters: list[DeadLetter] = []
+    rest: list[Unroutable] = []
     for lines in puts:
         found = routed(lines, registered)
-        letters += [unroutable(record) for record in found.rest]
+        rest += found.rest
         for topic, records in found.rows.items():
             rows[topic] += records
-    return rows, letters
+    return rows, rest
 
 
 def _land(platform: Platform, topic: str, records: Sequence[RawRecord], flush_id: str) -> None:

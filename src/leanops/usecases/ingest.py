@@ -75,7 +75,7 @@ def _is_claim(name: str) -> bool:
 
 
 class _ClaimGoneError(Exception):
-    """The file of a claim check is not there."""
+    """The file of a claim check is not there, or cannot be read."""
 
 
 def work(processor: Processor, queue: Queue, name: str, at_most: int) -> Ingested | None:
@@ -94,6 +94,9 @@ def work(processor: Processor, queue: Queue, name: str, at_most: int) -> Ingeste
     try:
         result = ingest(processor, name, received, hold)
     except RetryableError:
+        # Patience is at an end. The receive was no try of the messages, so it does not count where that can be.
+        with suppress(RetryableError):
+            queue.give_back(name, receipts)
         raise
     except Exception as failure:  # noqa: BLE001 - unknown: the messages come again, alone in the end, then are dead
         result = Ingested(failed=list(received), reasons=[reason_of(failure)])
@@ -184,7 +187,10 @@ class _Batch:
 
     def _claimed(self, name: str) -> bytes | None:
         self._keep()
-        return self.processor.patience.persist(lambda: self.processor.files.get(name), self.hold)
+        try:
+            return self.processor.patience.persist(lambda: self.processor.files.get(name), self.hold)
+        except PermanentError as refused:
+            raise _ClaimGoneError(str(refused)) from refused
 
     def _accept(self, envelope: Envelope, payload: str) -> None:
         record = raw_record(envelope, payload, envelope.ingestion_ts or self.stamp)

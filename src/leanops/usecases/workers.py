@@ -13,7 +13,7 @@ PROCESSOR, DELIVERY, CYCLES, DEAD_LETTERS, BRIDGE = "processor", "delivery", "cy
 SCHEMAS = "schemas"
 BEAT_S = 5.0
 ALIVE_MS = 30_000
-FORGOTTEN_MS = 86_400_000
+FORGOTTEN_MS = 3_600_000
 LONGEST_PAUSE_S = 30.0
 
 
@@ -32,6 +32,20 @@ def harmless(tell: Tell) -> Tell:
     return told
 
 
+@dataclass
+class Doing:
+    """What a part does just now, and since when; written by the part, read by its heart."""
+
+    clock: Clock
+    text: str | None = None
+    since_ms: int = 0
+
+    def __call__(self, text: str | None) -> None:
+        """Say what is being done now; the same again began when it was first said."""
+        if text != self.text:
+            self.text, self.since_ms = text, millis(self.clock())
+
+
 @dataclass(frozen=True)
 class Part:
     """A background part: `turn` does some work and says how much; after none, or a failure, it pauses."""
@@ -41,6 +55,7 @@ class Part:
     pause_s: float
     problem: Callable[[], str | None] = lambda: None
     """What is wrong though the last turn came to its end."""
+    doing: Doing | None = None
 
 
 @dataclass
@@ -85,12 +100,18 @@ class Worker:
                 self.error = reason_of(failure)
                 harmless(self.tell)(self.part.name, f"failed, and will be tried again: {self.error}")
                 pause = min(LONGEST_PAUSE_S, 2 * max(pause, 0.5))
+                self._rest()
                 self.stopping.wait(pause)
                 continue
             self.done += did
+            self._rest()
             pause, self.error = self.part.pause_s, self.part.problem()
             if not did:
                 self.stopping.wait(pause)
+
+    def _rest(self) -> None:
+        if self.part.doing:
+            self.part.doing(None)
 
     def beat(self) -> None:
         """Say that it is alive."""
@@ -113,6 +134,7 @@ class Worker:
         return f"{self.owner}/{self.part.name}"
 
     def _row(self) -> Row:
+        doing = self.part.doing
         return {
             "worker": self._name,
             "part": self.part.name,
@@ -121,6 +143,8 @@ class Worker:
             "done": self.done,
             "failed": self.failed,
             "error": self.error,
+            "doing": doing.text if doing else None,
+            "doing_since": doing.since_ms if doing and doing.text else None,
         }
 
 

@@ -1,5 +1,6 @@
 """Files in a folder."""
 
+import errno
 import os
 import tempfile
 from collections.abc import Iterator
@@ -7,8 +8,14 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from uuid import uuid4
 
-from leanops.domain.errors import FilesUnavailableError, PermanentError
+from leanops.domain.errors import FileRefusedError, FilesUnavailableError, PermanentError
 from leanops.ports.files import checked_name
+
+# What may be wrong with one name in a folder that is well. A full disk is wrong with all of them.
+_OF_ONE_NAME = {
+    *(errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG, errno.EIO, errno.ELOOP),
+    *(errno.ENOTDIR, errno.EISDIR, errno.EEXIST),
+}
 
 
 class Folder:
@@ -19,13 +26,13 @@ class Folder:
 
     def put(self, name: str, data: bytes) -> None:
         path = self._path(name)
-        with _answering(name):
+        with self._answering(name):
             _make_folder(path.parent)
             write_whole(path, data)
 
     def get(self, name: str) -> bytes | None:
         path = self._path(name)
-        with _answering(name):
+        with self._answering(name):
             try:
                 return path.read_bytes()
             except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
@@ -33,14 +40,14 @@ class Folder:
 
     def delete(self, name: str) -> None:
         path = self._path(name)
-        with _answering(name):
+        with self._answering(name):
             path.unlink(missing_ok=True)
 
     def delete_same(self, name: str, data: bytes) -> None:
         """Out of the way first, so that what is compared is what is removed."""
         path = self._path(name)
         aside = path.with_name(f"{SCRATCH}{uuid4().hex}")
-        with _answering(name):
+        with self._answering(name):
             try:
                 path.rename(aside)
             except (FileNotFoundError, NotADirectoryError):
@@ -52,7 +59,7 @@ class Folder:
             aside.unlink()
 
     def names(self, prefix: str) -> Iterator[str]:
-        with _answering(prefix):
+        with self._answering(prefix):
             found = [path for path in self._root.rglob("*") if path.is_file() and not path.is_symlink()]
         names = (path.relative_to(self._root).as_posix() for path in found if not path.name.startswith(SCRATCH))
         yield from sorted(name for name in names if name.startswith(prefix))
@@ -62,6 +69,18 @@ class Folder:
         if path.resolve() != path:
             raise PermanentError(f"{name!r} is a link or leads through one; put the file itself there")
         return path
+
+    @contextmanager
+    def _answering(self, name: str) -> Iterator[None]:
+        try:
+            yield
+        except OSError as refused:
+            is_well = self._root.is_dir() and os.access(self._root, os.R_OK | os.W_OK | os.X_OK)
+            error = FileRefusedError if is_well and refused.errno in _OF_ONE_NAME else FilesUnavailableError
+            why = refused.strerror or type(refused).__name__
+            raise error(
+                f"the file {name} cannot be read or written ({why}); check the folder, its rights and space"
+            ) from refused
 
 
 SCRATCH = ".writing-"
@@ -97,13 +116,3 @@ def _sync_folder(path: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
-
-
-@contextmanager
-def _answering(name: str) -> Iterator[None]:
-    try:
-        yield
-    except OSError as refused:
-        raise FilesUnavailableError(
-            f"the file {name} cannot be read or written ({refused.strerror}); check the folder, its rights and space"
-        ) from refused

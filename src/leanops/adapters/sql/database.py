@@ -148,6 +148,23 @@ def make_tables(connection: Connection, tables: Iterable[sa.Table]) -> None:
                 raise
 
 
+def add_columns(connection: Connection, table: sa.Table) -> None:
+    """Add the columns that a table of an earlier version does not have; they hold nothing in its rows."""
+    for column in _missing(connection, table):
+        kind = column.type.compile(connection.dialect)
+        try:
+            connection.exec_driver_sql(f'ALTER TABLE "{table.name}" ADD COLUMN "{column.name}" {kind}')
+        except (OperationalError, ProgrammingError):
+            # Two processes may both find it missing.
+            if column in _missing(connection, table):
+                raise
+
+
+def _missing(connection: Connection, table: sa.Table) -> list[sa.Column[Any]]:
+    known = {column["name"] for column in sa.inspect(connection).get_columns(table.name)}
+    return [column for column in table.columns if column.name not in known]
+
+
 def batched(values: Sequence[Item], size: int) -> Iterator[Sequence[Item]]:
     """The values in pieces that a statement can hold."""
     for start in range(0, len(values), size):
