@@ -16,6 +16,7 @@ from leanops.ports.delivery import Waiting
 from leanops.ports.queue import Outgoing
 from leanops.ports.state import ERROR_TRACKER
 from leanops.runtimes.ingestion import DeliveryPart
+from leanops.usecases import deliver as deliver_module
 from leanops.usecases.deliver import FLUSH_ID, KEPT_SNAPSHOTS, SNAPSHOTS_BEFORE_EXPIRY, Limits, deliver, is_due
 from leanops.usecases.topics import add_topic
 from tests.builders import NOW_MS, Clock, stalled, watermark
@@ -237,6 +238,22 @@ def test_old_snapshots_of_a_topic_never_read_go_and_a_first_read_still_counts_al
     assert KEPT_SNAPSHOTS <= len(raw.snapshots) < SNAPSHOTS_BEFORE_EXPIRY
     assert new_range(raw, None).rows == SNAPSHOTS_BEFORE_EXPIRY + 5
     assert len(hub.ids()) == SNAPSHOTS_BEFORE_EXPIRY + 5
+
+
+def test_a_flush_that_never_ends_does_not_keep_the_snapshots_of_a_table_for_good(
+    hub: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(deliver_module, "HELD_SNAPSHOTS", SNAPSHOTS_BEFORE_EXPIRY + 5)
+    add_topic(hub.platform, "payments")
+    hub.buffer.put([record("o1"), record("p1", "payments")])
+    deliver(replace(hub.stream, platform=replace(hub.platform, catalog=Full(hub))), now=True)
+    sizes = []
+    for number in range(SNAPSHOTS_BEFORE_EXPIRY + 10):
+        hub.buffer.put([record(f"p{number:03}", "payments")])
+        assert deliver(hub.stream, now=True).tables.keys() == {"payments"}
+        sizes.append(len(hub.platform.catalog.load("iceberg_raw_db.payments_staging").snapshots))
+    assert max(sizes) > SNAPSHOTS_BEFORE_EXPIRY + 1
+    assert sizes[-1] < SNAPSHOTS_BEFORE_EXPIRY
 
 
 def test_snapshots_a_consumer_still_needs_are_kept(hub: Hub) -> None:

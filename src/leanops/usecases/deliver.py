@@ -21,6 +21,8 @@ from leanops.usecases.topics import list_topics
 FLUSH_ID = "leanops.flush-id"
 KEPT_SNAPSHOTS = 20
 SNAPSHOTS_BEFORE_EXPIRY = 40
+HELD_SNAPSHOTS = 200
+"""So far back is looked for an unfinished flush: it is tried every minute, and may wait for days for another table."""
 UNROUTABLE = "events of no topic"
 RENEW_S = 10.0
 RETRY_S = 60.0
@@ -102,7 +104,7 @@ def _flush(stream: Stream, flush_id: str) -> Flushed:
         keep()
         started = time.perf_counter()
         try:
-            _land(platform, topic, records, flush_id)
+            _land(stream, topic, records, flush_id)
         except Exception as failure:  # noqa: BLE001 - a table that fails does not stop the others
             result.failures[topic] = reason_of(failure)
             left += map(encode, records)
@@ -144,13 +146,14 @@ def _routed(platform: Platform, puts: Iterable[bytes]) -> tuple[dict[str, list[R
     return rows, rest
 
 
-def _land(platform: Platform, topic: str, records: Sequence[RawRecord], flush_id: str) -> None:
+def _land(stream: Stream, topic: str, records: Sequence[RawRecord], flush_id: str) -> None:
     """One append, unless an earlier try of this flush made it; snapshots nobody needs go in the same commit."""
+    platform = stream.platform
 
     def plan(table: TableView) -> Sequence[int] | None:
         if any(snapshot.summary.get(FLUSH_ID) == flush_id for snapshot in table.ancestors()):
             return None
-        return _expired(platform, topic, table)
+        return _expired(stream, topic, table)
 
     platform.step("before land")
     columns = {name: list(map(attrgetter(name), records)) for name in RAW.columns}
@@ -158,12 +161,20 @@ def _land(platform: Platform, topic: str, records: Sequence[RawRecord], flush_id
     platform.step("after land")
 
 
-def _expired(platform: Platform, topic: str, raw: TableView) -> Sequence[int]:
-    """What a cycle may still read from stays: all since Standardized's watermark, and the range of an open batch."""
+def _expired(stream: Stream, topic: str, raw: TableView) -> Sequence[int]:
+    """What a cycle may still read from stays: all since Standardized's watermark, and the range of an open batch.
+
+    So does what an unfinished flush has landed: whoever takes it over must find that out.
+    """
     if len(raw.snapshots) <= SNAPSHOTS_BEFORE_EXPIRY:
         return []
+    platform = stream.platform
     standardized = platform.catalog.load(platform.rules.databases.standardized_table(topic))
     mark = valid_watermark(standardized) if standardized else None
     batch = open_batch(platform, topic, STANDARDIZED)
-    needed = [mark.source_to] if mark else []
+    # Asked after the table was loaded: a claim that is not named now was finished, or has landed nothing in it.
+    unfinished = stream.buffer.unfinished()
+    lately = raw.ancestors()[:HELD_SNAPSHOTS]
+    needed = [found.snapshot_id for found in lately if found.summary.get(FLUSH_ID) in unfinished]
+    needed += [mark.source_to] if mark else []
     return expirable(raw, [*needed, *([batch.source_from, batch.source_to] if batch else [])], KEPT_SNAPSHOTS)
