@@ -8,11 +8,10 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from pyiceberg.catalog.sql import SqlCatalog
-
 from leanops.adapters.files.folder import Folder
 from leanops.adapters.files.schemas import SchemaFiles
 from leanops.adapters.iceberg.catalog import IcebergCatalog
+from leanops.adapters.iceberg.local import LocalCatalog
 from leanops.adapters.sql.state import SqlState
 from leanops.domain.batches import STANDARDIZED, Batch
 from leanops.domain.events import Event
@@ -117,14 +116,13 @@ def platform_in(
     clock: Callable[[], datetime] | None = None,
     owner: str = "worker-1",
     secret: Secret | None = None,
+    sync: Callable[[Path], None] = lambda _folder: None,
     **rules: Any,
 ) -> Iterator[Platform]:
-    """Every port on its embedded adapter in one folder, which several platforms may share."""
+    """Every port on its embedded adapter in one folder, which several platforms may share; no test waits for disks."""
     folder.mkdir(parents=True, exist_ok=True)
     state = SqlState(f"sqlite:///{folder}/state.db")
-    catalog = SqlCatalog(
-        "leanops", uri=f"sqlite:///{folder}/catalog.db?timeout=30", warehouse=f"file://{folder}/warehouse"
-    )
+    catalog = LocalCatalog("leanops", folder, sync)
     try:
         yield Platform(
             catalog=IcebergCatalog(catalog),
@@ -139,3 +137,33 @@ def platform_in(
     finally:
         state.close()
         catalog.engine.dispose()
+
+
+class Stalling:
+    """A PyIceberg catalog whose user stalls once, with a table that was just loaded: `meanwhile` others go on."""
+
+    def __init__(self, catalog: Any, meanwhile: Callable[[], object], *, at: str, armed: bool = True) -> None:
+        self._catalog, self._meanwhile, self._at = catalog, meanwhile, at
+        self.armed = armed
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._catalog, name)
+
+    def load_table(self, name: str) -> Any:
+        found = self._catalog.load_table(name)
+        if name == self._at and self.armed:
+            self.armed = False
+            self._meanwhile()
+        return found
+
+
+def stalled(platform: Platform, meanwhile: Callable[[], object], *, at: str, after: str) -> Platform:
+    """A platform that stalls once after a step, between its look at a table and the commit that is based on it."""
+    native: Any = platform.catalog
+    catalog: Any = Stalling(native._catalog, meanwhile, at=at, armed=False)
+
+    def step(name: str) -> None:
+        catalog.armed = catalog.armed or name == after
+        platform.step(name)
+
+    return replace(platform, catalog=IcebergCatalog(catalog), step=step)

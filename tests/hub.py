@@ -72,11 +72,12 @@ def hub_in(
     clock: Callable[[], datetime] | None = None,
     step: Callable[[str], None] | None = None,
     patience: Patience | None = None,
+    sync: Callable[[Path], None] = lambda _folder: None,
     **processor: Any,
 ) -> Iterator[Hub]:
     """Ingestion in a folder that several hubs may share, as several processes would."""
     now = clock or Clock()
-    with platform_in(folder, clock=now) as found:
+    with platform_in(folder, clock=now, sync=sync) as found:
         platform = replace(found, step=step) if step else found
         queue = SqlQueue(f"sqlite:///{folder}/queue.db", lambda: millis(now()))
         buffer = SqlBuffer(f"sqlite:///{folder}/delivery.db", lambda: millis(now()))

@@ -56,6 +56,9 @@ class Settings(BaseSettings):
     cycle_s: int = Field(900, ge=1, description="Seconds between the starts of two cycles of `leanops serve`.")
     delivery_mb: int = Field(64, ge=1, le=128, description="Megabytes in the delivery buffer that start a flush.")
     delivery_s: int = Field(300, ge=1, le=900, description="Seconds in the delivery buffer that start a flush.")
+    min_free_mb: int = Field(
+        1_000, ge=0, description="Megabytes free on the home's disk below which no more events are taken in; 0 is off."
+    )
     events_per_message: int = Field(1, ge=1, le=1_000, description="Events that may share one queue message.")
     idempotency_hours: int = Field(
         0, ge=0, description="Hours a message_id is remembered to drop repeats before RAW; 0 leaves it to Standardized."

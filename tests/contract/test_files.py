@@ -1,5 +1,6 @@
 """Every file store keeps the same promises: a folder, and S3 as moto plays it."""
 
+import errno
 import os
 import secrets
 from collections.abc import Iterator
@@ -10,7 +11,7 @@ import pytest
 
 from leanops.adapters.aws.files import S3Files
 from leanops.adapters.files.folder import Folder
-from leanops.domain.errors import FilesUnavailableError, PermanentError
+from leanops.domain.errors import FileRefusedError, FilesUnavailableError, PermanentError
 from tests.engines import free_port
 
 Store: TypeAlias = Folder | S3Files
@@ -228,3 +229,33 @@ def test_a_folder_that_is_made_holds_no_file(files: Store) -> None:
     assert list(files.names("")) == []
     files.put("orders/pending/a.json", b"{}")
     assert list(files.names("orders/")) == ["orders/pending/a.json"]
+
+
+REFUSALS = {
+    **dict.fromkeys((errno.EACCES, errno.EROFS, errno.ENAMETOOLONG, errno.EIO), FileRefusedError),
+    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT, errno.EMFILE), FilesUnavailableError),
+}
+
+
+@pytest.mark.parametrize(("code", "error"), REFUSALS.items(), ids=map(errno.errorcode.get, REFUSALS))
+def test_what_is_wrong_with_one_name_is_no_outage_and_a_full_disk_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, error: type[Exception]
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(code, os.strerror(code))
+
+    files = Folder(tmp_path)
+    monkeypatch.setattr(Path, "read_bytes", refuse)
+    monkeypatch.setattr(os, "fsync", refuse)
+    with pytest.raises(error, match="the file name cannot be read or written"):
+        files.get("name")
+    with pytest.raises(error):
+        files.put("name", b"data")
+
+
+def test_a_folder_in_place_of_which_there_is_a_file_is_the_trouble_of_those_who_need_it(tmp_path: Path) -> None:
+    files = Folder(tmp_path)
+    files.put("dlq/orders", b"a file where a folder belongs")
+    with pytest.raises(FileRefusedError):
+        files.put("dlq/orders/1.json", b"{}")
+    files.put("dlq/bills/1.json", b"{}")

@@ -152,6 +152,20 @@ def test_a_message_given_back_is_visible_at_once(place: Place) -> None:
     assert bodies_of(place.receive()) == [received[1].body]
 
 
+def test_messages_given_back_untried_come_at_once_and_their_old_receipts_are_good_no_longer(place: Place) -> None:
+    place.send(*numbered(5))
+    received = place.soon(lambda: place.receive(visibility_s=600))
+    place.queue.give_back(place.name, [message.receipt for message in received[:2]])
+    again = place.soon(lambda: place.receive(visibility_s=600))
+    assert bodies_of(again) == bodies_of(received[:2])
+    if not isinstance(place.queue, SqsQueue):
+        assert {message.receives for message in again} == {1}
+        place.queue.give_back(place.name, [message.receipt for message in received[:2]])
+        assert place.receive() == []
+    place.queue.delete(place.name, [message.receipt for message in (*again, *received[2:])])
+    assert place.receive() == []
+
+
 def test_receives_count_up_and_then_it_is_a_dead_letter_with_the_same_body(place: Place) -> None:
     place.send(b"poison")
     counts = []

@@ -2,7 +2,8 @@
 
 import secrets
 import sqlite3
-from contextlib import closing
+from contextlib import ExitStack, closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -225,3 +226,23 @@ def attempt(tries: int) -> Row:
 
 def one_line(error: Exception) -> bool:
     return len(str(error).splitlines()) == 1
+
+
+@pytest.mark.parametrize("engine", ["sqlite", "postgresql"])
+def test_a_table_of_an_earlier_version_gets_the_columns_it_lacks(
+    engine: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    url = f"sqlite:///{tmp_path}/state.db" if engine == "sqlite" else request.getfixturevalue("postgresql_url")
+    before = replace(LOCKS, columns={name: kind for name, kind in LOCKS.columns.items() if name != "generation"})
+    with ExitStack() as opened:
+        prefix = f"t{secrets.token_hex(6)}_"
+        old, new = SqlState(url, prefix=prefix), SqlState(url, prefix=prefix)
+        opened.callback(old.close)
+        opened.callback(new.close)
+        revision = old.put(before, {"resource": "orders", "owner": "someone"}, expected=None)
+        found = new.get(LOCKS, ("orders",))
+        assert found is not None
+        assert (found.row["owner"], found.row["generation"], found.revision) == ("someone", None, revision)
+        new.put(LOCKS, {**found.row, "generation": 7}, expected=revision)
+        assert [stored.row["generation"] for stored in new.rows(LOCKS)] == [7]
+        assert old.get(before, ("orders",)) is not None

@@ -10,9 +10,10 @@ import pytest
 
 from leanops.domain.envelope import Envelope, encoded
 from leanops.domain.errors import CommitUnknownError
+from leanops.domain.records import raw_record
 from leanops.ports.queue import Outgoing
 from leanops.ports.state import ERROR_TRACKER
-from leanops.usecases.deliver import _flush
+from leanops.usecases.deliver import SNAPSHOTS_BEFORE_EXPIRY, _flush, deliver
 from leanops.usecases.topics import add_topic
 from tests.builders import NOW_MS, Clock
 from tests.crash.test_abandonment import SEEDS
@@ -159,3 +160,28 @@ def test_a_zombie_that_lands_its_flush_late_only_makes_copies(story: Story) -> N
         zombie.buffer.lines = lambda _flush_id: iter(lines)  # type: ignore[method-assign]
         _flush(zombie.stream, flush_id)
     story.check()
+
+
+def test_a_flush_left_between_land_and_forget_is_not_landed_again_however_many_flushes_come_between(
+    story: Story,
+) -> None:
+    story.send(0, random.Random(0))
+    assert not story.run(("before forget", 1))
+    with hub_in(story.folder, clock=story.clock) as busy:
+        story.count_puts(busy)
+        for number in range(1, SNAPSHOTS_BEFORE_EXPIRY + 10):
+            story.send(number, random.Random(number))
+            for topic in TOPICS:
+                busy.process(topic)
+            assert deliver(busy.stream, now=True) is not None
+    story.settle()
+    story.check()
+    with hub_in(story.folder, clock=story.clock) as hub:
+        while hub.flush():
+            pass
+        # What the claim held back goes with the flushes that follow.
+        hub.buffer.put([raw_record(Envelope("orders", "last", NOW_MS * 1000, payload="{}"), "{}", NOW_MS)])
+        hub.flush()
+        raw = hub.platform.catalog.load("iceberg_raw_db.orders_staging")
+        assert raw is not None
+        assert len(raw.snapshots) <= SNAPSHOTS_BEFORE_EXPIRY

@@ -77,6 +77,18 @@ def test_a_letter_is_shown_with_its_bytes_and_a_warning(leanops: Leanops, letter
     assert "is gone" in leanops("dlq", "show", M1).out
 
 
+def test_a_long_letter_is_cut_on_a_screen_and_whole_in_a_pipe(
+    leanops: Leanops, letters: Embedded, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    [row] = leanops("dlq", "list", "--topic", "orders", "--json", "--limit", "1").json
+    letters.files.put(row["source"], b"x" * 1_000_000)
+    assert leanops("dlq", "show", row["error_id"]).out.count("x") >= 1_000_000
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    shown = leanops("dlq", "show", row["error_id"]).out
+    assert len(shown) < 10_000
+    assert f"996,000 characters more; see them with: leanops dlq show {row['error_id'][:8]}" in shown.replace("\n", " ")
+
+
 def test_drain_empties_the_dead_letter_queues(leanops: Leanops, runtime: Embedded) -> None:
     runtime.queue.send([Outgoing(dead_letters("orders"), body("m9"))])
     ran = leanops("dlq", "drain")

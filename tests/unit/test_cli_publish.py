@@ -58,6 +58,32 @@ def test_an_envelope_keeps_what_it_says(leanops: Leanops, topic: str, tmp_path: 
     ]
 
 
+def test_a_line_that_is_an_envelope_is_refused_unless_somebody_says_what_it_is(
+    leanops: Leanops, topic: str, tmp_path: Path
+) -> None:
+    line = b'{"message_id": "m1", "publish_time": "2026-11-01T00:00:00Z", "payload": {"a": 1}}'
+    file = write(tmp_path, b'{"a": 1}\n' + line)
+    refused = leanops("publish", topic, file)
+    assert (refused.code, refused.err.count("\n")) == (2, 1)
+    assert "line 2 is an envelope; publish it with --envelope, or with --no-envelope" in refused.err
+    assert leanops("publish", topic, file, "--no-envelope", "--wait").code == 0
+    assert [row["json_payload"] for row in raw(leanops)] == ['{"a": 1}', line.decode()]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b'{"message_id": "m1", "publish_time": "yesterday", "payload": {}}',
+        b'{"message_id": "m1", "publish_time": "2026-11-01T00:00:00Z", "payload": {}, "more": 1}',
+        b'{"message_id": "m1", "publish_time": "2026-11-01T00:00:00Z"}',
+    ],
+)
+def test_what_only_looks_like_an_envelope_is_a_payload(
+    leanops: Leanops, topic: str, tmp_path: Path, line: bytes
+) -> None:
+    assert leanops("publish", topic, write(tmp_path, line)).code == 0
+
+
 def test_standard_input_is_read(leanops: Leanops, topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b'{"a":1}\n')))
     assert leanops("publish", topic, "-").out == "1 event published to orders\n"

@@ -1,20 +1,26 @@
 """What people read: status, errors, SQL and the outcome of cycles, as text and as JSON."""
 
+import threading
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from leanops.adapters.sql.queue import SqlQueue
 from leanops.domain.accounting import Totals
 from leanops.domain.tables import ERRORS, STANDARDIZED
 from leanops.emulation.homes import fresh_home
 from leanops.emulation.scenario import Scenario
 from leanops.entrypoints.cli.output import printable, shown
+from leanops.ports.clock import millis
+from leanops.ports.queue import Outgoing
 from leanops.runtimes.embedded import Embedded
 from leanops.usecases.deploy_schema import deploy_schema
 from leanops.usecases.topics import add_topic
+from leanops.usecases.workers import Doing, Part, Worker
 from tests.builders import NOW, event, land, schema_text, watermark
 from tests.unit.conftest import Leanops
 
@@ -171,3 +177,55 @@ def test_a_second_emulation_starts_afresh(tmp_path: Path) -> None:
     (home / "state.db").write_text("old")
     assert not (fresh_home(home, Scenario(), "# mine\n") / "state.db").exists()
     assert (home / "leanops.toml").read_text() == "# mine\n"
+
+
+def worker(runtime: Embedded, name: str, seconds_ago: float, doing: str | None = None) -> None:
+    """A worker as it was heard of some time ago."""
+
+    def clock() -> datetime:
+        return datetime.now(UTC) - timedelta(seconds=seconds_ago)
+
+    said = Doing(clock)
+    said(doing)
+    Worker(Part("processor", lambda: 0, 1.0, doing=said), runtime.state, clock, name, threading.Event()).beat()
+
+
+def test_status_says_what_a_part_does_and_since_when_and_forgets_it_after_an_hour(
+    runtime: Embedded, leanops: Leanops
+) -> None:
+    worker(runtime, "living", 1, "waiting for orders: the stream is throttled")
+    worker(runtime, "idle", 1)
+    worker(runtime, "silent", 600)
+    worker(runtime, "gone", 3_601)
+    found = {one["worker"]: (one["state"], one["doing"]) for one in leanops("status", "--json").json["workers"]}
+    assert found == {
+        "living": ("working", "waiting for orders: the stream is throttled"),
+        "idle": ("working", None),
+        "silent": ("silent", None),
+    }
+    assert "waiting for orders: the stream is throttled, since " in leanops("status").out
+
+
+@pytest.mark.parametrize(("seconds", "said"), [(40, "40 s"), (130, "2 min"), (8_000, "2 h"), (200_000, "2 d")])
+def test_status_says_how_old_the_oldest_message_of_a_queue_is(
+    runtime: Embedded, leanops: Leanops, seconds: int, said: str
+) -> None:
+    then = datetime.now(UTC) - timedelta(seconds=seconds)
+    queue = SqlQueue(f"sqlite:///{runtime.home}/queue.db", lambda: millis(then))
+    queue.send([Outgoing("orders", b"{}")])
+    queue.close()
+    assert f"orders: 1 message, the oldest sent {said} ago" in leanops("status").out
+    assert leanops("status", "--json").json["queues"]["orders"]["oldest_s"] in range(seconds, seconds + 60)
+
+
+def test_a_disk_that_is_nearly_full_is_said_and_nothing_is_published(
+    runtime: Embedded, leanops: Leanops, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LEANOPS_MIN_FREE_MB", str(10**12))
+    (tmp_path / "e.jsonl").write_text("{}")
+    refused = leanops("publish", "orders", str(tmp_path / "e.jsonl"))
+    assert (refused.code, refused.err.count("\n")) == (1, 1)
+    assert refused.err.startswith("error: the queue takes nothing: the disk has ")
+    assert "no more events are taken in: the disk has " in leanops("status").out
+    monkeypatch.delenv("LEANOPS_MIN_FREE_MB")
+    assert leanops("publish", "orders", str(tmp_path / "e.jsonl")).code == 0

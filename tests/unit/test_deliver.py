@@ -16,9 +16,10 @@ from leanops.ports.delivery import Waiting
 from leanops.ports.queue import Outgoing
 from leanops.ports.state import ERROR_TRACKER
 from leanops.runtimes.ingestion import DeliveryPart
+from leanops.usecases import deliver as deliver_module
 from leanops.usecases.deliver import FLUSH_ID, KEPT_SNAPSHOTS, SNAPSHOTS_BEFORE_EXPIRY, Limits, deliver, is_due
 from leanops.usecases.topics import add_topic
-from tests.builders import NOW_MS, Clock, watermark
+from tests.builders import NOW_MS, Clock, stalled, watermark
 from tests.hub import Hub, hub_in
 
 
@@ -129,6 +130,22 @@ def test_a_claim_found_in_the_ancestry_is_only_cleaned_up(hub: Hub, clock: Clock
     assert not hub.buffer.holds_before(NOW_MS + 10**9)
 
 
+def test_snapshots_that_another_tool_expired_meanwhile_stop_no_flush(hub: Hub) -> None:
+    raw = "iceberg_raw_db.orders_staging"
+    flush_times(hub, SNAPSHOTS_BEFORE_EXPIRY + 1)
+
+    def expire() -> None:
+        table = hub.platform.catalog._catalog.load_table(raw)
+        oldest = min(table.metadata.snapshots, key=lambda found: found.sequence_number)
+        table.maintenance.expire_snapshots().by_id(oldest.snapshot_id).commit()
+
+    hub.buffer.put([record("last")])
+    late = stalled(hub.platform, expire, at=raw, after="before land")
+    flushed = deliver(replace(hub.stream, platform=late), now=True)
+    assert (flushed.records, flushed.failures) == (1, {})
+    assert hub.ids().count("last") == 1
+
+
 class Full:
     """A catalog whose disk is full for one topic."""
 
@@ -161,6 +178,21 @@ def test_a_table_that_keeps_failing_holds_up_no_other_and_doubles_nothing(hub: H
     assert (mended.problem(), hub.ids()) == (None, [f"o{number:02}" for number in range(60)])
     assert hub.ids("payments") == [f"p{number:02}" for number in range(60)]
     assert not hub.buffer.holds_before(2**62)
+
+
+def test_a_record_that_cannot_be_put_aside_stops_no_table_and_waits(hub: Hub, clock: Clock, tmp_path: Path) -> None:
+    hub.files.put("dlq/nobody", b"a file where a folder belongs")
+    said: list[str] = []
+    part = DeliveryPart(hub.stream, lambda _, text: said.append(text))
+    hub.buffer.put([record("lost", "nobody"), record("m1")])
+    assert part.turn(now=True) == 1
+    assert hub.ids() == ["m1"]
+    assert part.problem().startswith("events of no topic: the file dlq/nobody/")
+    hub.files.delete("dlq/nobody")
+    clock.advance(61)
+    assert part.turn() == 1
+    assert (part.problem(), hub.ids()) == (None, ["m1"])
+    assert [stored.row["message_id"] for stored in hub.platform.state.rows(ERROR_TRACKER)] == ["lost"]
 
 
 def test_a_snapshot_that_a_tag_holds_is_kept_and_stops_nothing(hub: Hub) -> None:
@@ -206,6 +238,22 @@ def test_old_snapshots_of_a_topic_never_read_go_and_a_first_read_still_counts_al
     assert KEPT_SNAPSHOTS <= len(raw.snapshots) < SNAPSHOTS_BEFORE_EXPIRY
     assert new_range(raw, None).rows == SNAPSHOTS_BEFORE_EXPIRY + 5
     assert len(hub.ids()) == SNAPSHOTS_BEFORE_EXPIRY + 5
+
+
+def test_a_flush_that_never_ends_does_not_keep_the_snapshots_of_a_table_for_good(
+    hub: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(deliver_module, "HELD_SNAPSHOTS", SNAPSHOTS_BEFORE_EXPIRY + 5)
+    add_topic(hub.platform, "payments")
+    hub.buffer.put([record("o1"), record("p1", "payments")])
+    deliver(replace(hub.stream, platform=replace(hub.platform, catalog=Full(hub))), now=True)
+    sizes = []
+    for number in range(SNAPSHOTS_BEFORE_EXPIRY + 10):
+        hub.buffer.put([record(f"p{number:03}", "payments")])
+        assert deliver(hub.stream, now=True).tables.keys() == {"payments"}
+        sizes.append(len(hub.platform.catalog.load("iceberg_raw_db.payments_staging").snapshots))
+    assert max(sizes) > SNAPSHOTS_BEFORE_EXPIRY + 1
+    assert sizes[-1] < SNAPSHOTS_BEFORE_EXPIRY
 
 
 def test_snapshots_a_consumer_still_needs_are_kept(hub: Hub) -> None:

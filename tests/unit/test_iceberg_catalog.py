@@ -1,7 +1,7 @@
 """The catalog adapter: tables made once, columns with any path as their comment, appends that lose nothing."""
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from datetime import UTC, datetime
@@ -10,13 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyiceberg.exceptions import CommitFailedException
 
+from leanops.adapters.iceberg.catalog import IcebergCatalog
 from leanops.domain.columns import register
 from leanops.domain.errors import CommitRefusedError
 from leanops.domain.paths import path_of
 from leanops.domain.tables import CURATED, ERRORS, OPS, RAW, STANDARDIZED, TableDefinition
 from leanops.ports.tables import Catalog
-from tests.builders import NOW, platform_in
+from tests.builders import NOW, Stalling, platform_in
 from tests.oracle import vocabulary as words
 
 HOSTILE = [
@@ -192,6 +194,50 @@ def test_writers_at_the_same_time_lose_nothing(tmp_path: Path) -> None:
     assert set(view.paths) == {"$.both", *(f"$.c{number}" for number in range(writers))}
 
 
+KEYED = TableDefinition({"k": "string", "v": "int"}, partition_by=())
+
+
+def overtaken(catalog: Catalog, meanwhile: Callable[[], object]) -> IcebergCatalog:
+    """The catalog as somebody sees it who stalls once with `db.t` loaded."""
+    stalling: Any = Stalling(catalog._catalog, meanwhile, at="db.t")
+    return IcebergCatalog(stalling)
+
+
+def test_rows_are_replaced_only_at_the_head_named_though_it_moves_before_the_commit(catalog: Catalog) -> None:
+    catalog.create("db.t", KEYED)
+    catalog.append("db.t", [{"k": "a", "v": 1}])
+    seen = catalog.load("db.t")
+    assert seen is not None
+    late = overtaken(catalog, lambda: catalog.append("db.t", [{"k": "a", "v": 2}]))
+    assert not late.replace("db.t", "k = 'a'", [{"k": "a", "v": 3}], only_at=seen.head)
+    assert sorted(row["v"] for row in catalog.select("db.t", ["v"])) == [1, 2]
+
+
+@pytest.mark.parametrize("where", ["k = 'a'", "k = 'b'"], ids=["some match", "none match yet"])
+def test_a_delete_removes_what_matches_when_it_commits(catalog: Catalog, where: str) -> None:
+    catalog.create("db.t", KEYED)
+    catalog.append("db.t", [{"k": "a", "v": 1}, {"k": "c", "v": 1}])
+    rows = [{"k": "a", "v": 2}, {"k": "b", "v": 2}]
+    overtaken(catalog, lambda: catalog.append("db.t", rows)).delete("db.t", where)
+    left = {row["k"] for row in catalog.select("db.t", ["k"])}
+    assert left == {"a", "b", "c"} - {where[-2]}
+
+
+def test_an_append_whose_answer_is_lost_is_not_made_twice(catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
+    catalog.create("db.t", KEYED)
+    native: Any = catalog._catalog
+    commit = native.commit_table
+
+    def lose_the_answer(*arguments: Any) -> None:
+        commit(*arguments)
+        monkeypatch.setattr(native, "commit_table", commit)
+        raise CommitFailedException("the first try was repeated, and the second found the first")
+
+    monkeypatch.setattr(native, "commit_table", lose_the_answer)
+    catalog.append("db.t", [{"k": "a", "v": 1}])
+    assert catalog.select("db.t", ["v"]) == [{"v": 1}]
+
+
 def test_a_table_takes_the_place_of_another_only_where_its_head_is_the_one_named(catalog: Catalog) -> None:
     old = TableDefinition({"k": "string", "v": "int"}, partition_by=(("k", "identity"),))
     new = TableDefinition({"k": "string", "v": "string", "w": "long"}, old.partition_by, comments={"v": "$.v"})
@@ -231,3 +277,15 @@ def test_a_table_takes_the_place_of_another_only_where_its_head_is_the_one_named
     assert head is not None
     catalog.take_place("db.live", "db.live", now.head, {}, only_at=head.head, after=0)
     assert sorted(row["v"] for row in catalog.select("db.live", ["v"])) == [1, 3]
+
+
+def test_schemas_that_no_snapshot_names_are_removed(catalog: Catalog) -> None:
+    catalog.create("a.b", RAW)
+    catalog.append("a.b", [{"message_id": "m1"}])
+    for number in range(5):
+        catalog.alter("a.b", {f"c{number}": ("string", f"$.c{number}")})
+    table = native(catalog, "a.b")
+    assert len(table.metadata.schemas) == 3
+    assert [field.name for field in table.schema().fields][-5:] == [f"c{number}" for number in range(5)]
+    before = table.scan(snapshot_id=table.metadata.snapshots[0].snapshot_id).to_arrow()
+    assert (before.num_rows, "c0" in before.column_names) == (1, False)

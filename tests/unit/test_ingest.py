@@ -171,14 +171,17 @@ def test_an_outage_is_waited_out_with_the_messages_in_hand_and_uses_up_no_receiv
     assert len(set(waits)) > 10
 
 
-def test_a_stop_during_an_outage_leaves_the_messages_in_the_queue(tmp_path: Path, clock: Clock) -> None:
+def test_a_stop_during_an_outage_gives_the_messages_back_as_if_they_had_not_been_received(
+    tmp_path: Path, clock: Clock
+) -> None:
     with hub_in(tmp_path, clock=clock) as plain:
         stream = Unsteady(plain.buffer, outages=1_000)
         with hub_in(tmp_path, clock=clock, delivery=stream, patience=Patience(give_up=lambda: True)) as hub:
             send(hub, encoded(envelope()))
             with pytest.raises(DeliveryUnavailableError):
                 hub.process()
-            assert hub.queue.depth("orders").in_flight == 1
+            [again] = hub.queue.receive("orders", 10, VISIBILITY_S)
+            assert again.receives == 1
     assert stream.puts == 1
 
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from leanops.domain.errors import PermanentError
+from leanops.domain.errors import PartEndedError, PermanentError
 from leanops.ports.state import WORKERS
 from leanops.usecases import workers
 from leanops.usecases.platform import Platform
-from leanops.usecases.workers import ALIVE_MS, Part, Worker, heard_of, serve
+from leanops.usecases.workers import ALIVE_MS, Part, Tell, Worker, heard_of, serve
 from tests.builders import Clock, platform_in
 
 
@@ -26,7 +26,13 @@ def platform(tmp_path: Path, clock: Clock) -> Iterator[Platform]:
         yield platform
 
 
-def run(platform: Platform, turn: Callable[[], int], state: Any = None, problem: Any = lambda: None) -> Worker:
+def run(
+    platform: Platform,
+    turn: Callable[[], int],
+    state: Any = None,
+    problem: Any = lambda: None,
+    tell: Tell = lambda _part, _text: None,
+) -> Worker:
     """A part at work until its turn says stop."""
     stopping = threading.Event()
 
@@ -37,7 +43,7 @@ def run(platform: Platform, turn: Callable[[], int], state: Any = None, problem:
             stopping.set()
             return 0
 
-    worker = Worker(Part("p", stops, 0.0, problem), state or platform.state, platform.clock, "me", stopping)
+    worker = Worker(Part("p", stops, 0.0, problem), state or platform.state, platform.clock, "me", stopping, tell)
     serve([worker], stopping)
     return worker
 
@@ -54,6 +60,60 @@ def test_a_part_that_fails_is_tried_again_and_says_why(platform: Platform, monke
 
     worker = run(platform, turn)
     assert (worker.done, worker.failed) == (7, 2)
+
+
+@pytest.mark.parametrize("failure", [OSError(28, "No space left on device"), SystemExit(1)], ids=["full", "no reader"])
+def test_a_line_that_cannot_be_written_ends_no_part(
+    platform: Platform, monkeypatch: pytest.MonkeyPatch, failure: BaseException
+) -> None:
+    monkeypatch.setattr(workers, "LONGEST_PAUSE_S", 0.01)
+    answers = iter([PermanentError("the table is gone"), 3])
+
+    def turn() -> int:
+        answer = next(answers)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    def tell(_part: str, _text: str) -> None:
+        raise failure
+
+    assert run(platform, turn, tell=tell).done == 3
+
+
+def test_a_part_that_ends_ends_all_and_says_which_and_why(platform: Platform) -> None:
+    def turn() -> int:
+        raise SystemExit(3)
+
+    said: list[str] = []
+    stopping = threading.Event()
+    parts = [Part("dies", turn, 0.0), Part("lives", lambda: 0, 30.0)]
+    alive = [
+        Worker(part, platform.state, platform.clock, "me", stopping, lambda part, text: said.append(f"{part} {text}"))
+        for part in parts
+    ]
+    with pytest.raises(PartEndedError, match=r"^dies ended unexpectedly \(SystemExit\)"):
+        serve(alive, stopping)
+    assert said == ["dies ended (SystemExit); the other parts finish what they do, then stop"]
+    assert list(platform.state.rows(WORKERS)) == []
+
+
+def test_a_part_that_cannot_be_started_leaves_no_other_running(
+    platform: Platform, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start = threading.Thread.start
+
+    def refuse(thread: threading.Thread) -> None:
+        if thread.name == "second":
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    stopping = threading.Event()
+    parts = [Part("first", lambda: 0, 30.0), Part("second", lambda: 0, 30.0)]
+    with pytest.raises(RuntimeError):
+        serve([Worker(part, platform.state, platform.clock, "me", stopping) for part in parts], stopping)
+    assert not [thread for thread in threading.enumerate() if thread.name == "first"]
 
 
 def test_a_part_is_heard_of_during_a_turn_however_long_and_no_longer_when_it_ended(

@@ -10,6 +10,7 @@ LeanOpsError
 │   ├── FilesUnavailableError     the file store does not answer
 │   ├── SourceUnavailableError    Pub/Sub does not answer
 │   ├── JobsUnavailableError      no job can be started right now
+│   ├── PartEndedError            a background part is gone, and the process with it
 │   ├── EngineUnavailableError    Java, a jar or a server cannot be had right now
 │   ├── LeaseHeldError            another worker has the topic
 │   ├── LeaseLostError            our lease expired or was taken over
@@ -23,6 +24,7 @@ LeanOpsError
     │   ├── UnknownTopicError     a topic that was never added
     │   ├── TopicPausedError      a topic somebody paused
     │   └── InvalidSchemaError    a schema file with problems
+    ├── FileRefusedError          one file cannot be read or written, others can
     ├── PartlySentError           some messages the queue will not take; the others it has
     ├── UnbalancedBatchError      counts that do not add up; nothing was committed
     ├── OperationBlockedError     a rebuild that waits for a person's consent
@@ -95,6 +97,14 @@ class JobsUnavailableError(RetryableError):
     """No job can be started right now: as many run as may, or the service is away."""
 
 
+class PartEndedError(RetryableError):
+    """A background part ended though nobody stopped it; the process ends too, so that something restarts it."""
+
+    def __init__(self, part: str, why: str) -> None:
+        super().__init__(f"{part} ended unexpectedly ({why}), so every part was stopped; start leanops serve again")
+        self.part = part
+
+
 class EngineUnavailableError(RetryableError):
     """Something outside Python that we need cannot be had right now."""
 
@@ -165,6 +175,10 @@ class InvalidSchemaError(UsageError):
         told += [f"and {more:,} more; see them with: leanops schema lint FILE"] if more else []
         super().__init__(f"{source}: {'; '.join(told)}")
         self.source, self.problems = source, tuple(problems)
+
+
+class FileRefusedError(PermanentError):
+    """One file cannot be read or written, while others can: what needs it fails, and nothing else."""
 
 
 class PartlySentError(PermanentError):

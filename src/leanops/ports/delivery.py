@@ -1,6 +1,6 @@
 """The delivery stream: records on their way to RAW, and the buffer of the stream we run ourselves."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -50,6 +50,9 @@ class Buffer(Protocol):
 
     def take_over(self) -> str | None:
         """A claim that nobody renewed in time, now ours: its flush id."""
+
+    def unfinished(self) -> Collection[str]:
+        """The ids of all claims, whoever has them."""
 
     def lines(self, flush_id: str) -> Iterator[bytes]:
         """The claimed records: lines of JSON, put by put."""

@@ -24,7 +24,10 @@ def checked_name(name: str) -> str:
 
 
 class Files(Protocol):
-    """A folder or a bucket. Raises FilesUnavailableError where it does not answer."""
+    """A folder or a bucket.
+
+    Raises FilesUnavailableError where it does not answer, FileRefusedError where only this one name cannot be used.
+    """
 
     def put(self, name: str, data: bytes) -> None:
         """Write a file whole, or not at all; one of that name is replaced."""

@@ -77,6 +77,9 @@ class Queue(Protocol):
     def change_visibility(self, queue: str, receipts: Sequence[Receipt], seconds: float) -> None:
         """Hide messages in hand for so long from now; 0 gives them back. What is no longer in hand stays as it is."""
 
+    def give_back(self, queue: str, receipts: Sequence[Receipt]) -> None:
+        """Give messages in hand back untried; a queue that can takes the receive back, too."""
+
     def depth(self, queue: str) -> Depth:
         """How many messages wait and are in hand."""
 

@@ -188,7 +188,16 @@ BREAKERS = StateTable(
 WORKERS = StateTable(
     "workers",
     ("worker",),
-    {"part": str, "started_at": int, "beat_at": int, "done": int, "failed": int, "error": str},
+    {
+        "part": str,
+        "started_at": int,
+        "beat_at": int,
+        "done": int,
+        "failed": int,
+        "error": str,
+        "doing": str,
+        "doing_since": int,
+    },
 )
 DRIFT_STATE = StateTable("drift_state", ("topic_name",), {"paths": str, "updated_at": int})
 

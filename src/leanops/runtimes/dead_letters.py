@@ -1,5 +1,6 @@
 """Dead-letter queues of the embedded runtime, emptied into dlq_errors."""
 
+from leanops.domain.errors import LeanOpsError
 from leanops.domain.topics import queue_name
 from leanops.ports.queue import DEAD
 from leanops.runtimes.embedded import Embedded
@@ -9,12 +10,23 @@ from leanops.usecases.workers import DEAD_LETTERS, Tell
 
 
 def bury_and_drain(runtime: Embedded) -> tuple[int, Drained]:
-    """Bury what the dead-letter queues hold, and drain everything buried; how many events, and what the drain did."""
+    """Bury what the dead-letter queues hold, and drain everything buried; how many events, and what the drain did.
+
+    A queue whose letters cannot be archived stops no other; its failure is raised in the end.
+    """
     platform = runtime.platform
     names = [name.removesuffix(DEAD) for name in runtime.queue.ready() if name.endswith(DEAD)]
     topics = {queue_name(topic.name): topic.name for topic in list_topics(platform)} if names else {}
-    buried = process(platform, runtime.queue, runtime.files, names, lambda name: topics.get(name, name))
-    return buried, drain(platform)
+    buried, failures = 0, list[LeanOpsError]()
+    for name in names:
+        try:
+            buried += process(platform, runtime.queue, runtime.files, [name], lambda name: topics.get(name, name))
+        except LeanOpsError as failure:
+            failures.append(failure)
+    drained = drain(platform)
+    if failures:
+        raise failures[0]
+    return buried, drained
 
 
 def turn(runtime: Embedded, tell: Tell) -> int:

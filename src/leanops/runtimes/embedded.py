@@ -2,6 +2,7 @@
 
 import os
 import secrets
+import shutil
 import socket
 import threading
 from collections.abc import Callable
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from leanops.adapters.files.folder import Folder
 from leanops.adapters.files.schemas import SchemaFiles
 from leanops.adapters.iceberg.catalog import IcebergCatalog
+from leanops.adapters.iceberg.local import LocalCatalog
 from leanops.adapters.sql.buffer import SqlBuffer
 from leanops.adapters.sql.queue import SqlQueue
 from leanops.adapters.sql.state import SqlState
@@ -23,6 +25,7 @@ from leanops.ports.clock import millis
 from leanops.ports.tables import Lake
 from leanops.settings import FILE, Settings, load_settings
 from leanops.usecases.platform import Platform, Rules, Secret, no_step
+from leanops.usecases.room import Room
 from leanops.views.background import Background, background
 from leanops.views.sources import Sources
 
@@ -90,7 +93,10 @@ class Embedded:
         self.settings = load_settings(home)
         self.catalog = self._catalog()
         self.state = SqlState(f"sqlite:///{self.home}/state.db")
-        self.queue = SqlQueue(f"sqlite:///{self.home}/queue.db", lambda: millis(clock()))
+        self.room = Room(lambda: shutil.disk_usage(self.home).free, self.settings.min_free_mb * 1_000_000)
+        self.queue = SqlQueue(
+            f"sqlite:///{self.home}/queue.db", lambda: millis(clock()), shortage=lambda: self.room.shortage()
+        )
         self.buffer = SqlBuffer(f"sqlite:///{self.home}/delivery.db", lambda: millis(clock()))
         self.files = Folder(self.home / "files")
         self._spark: Any = spark
@@ -152,23 +158,20 @@ class Embedded:
     def background(self) -> Background:
         """What is on its way to RAW, and who brings it there."""
         platform = self.platform
-        return background(platform.state, self.queue.depths(), self.buffer.waiting(), platform.clock)
+        waiting, shortage = self.buffer.waiting(), self.room.shortage()
+        return background(platform.state, self.queue.depths(), waiting, platform.clock, shortage)
 
     def catalog_properties(self) -> dict[str, str]:
         """The Iceberg catalog as Spark is told about it; PyIceberg opens the same file under the same name."""
         return {
             "type": "jdbc",
-            "uri": f"jdbc:sqlite:{self.home}/catalog.db?journal_mode=WAL&busy_timeout=30000&synchronous=NORMAL",
+            "uri": f"jdbc:sqlite:{self.home}/catalog.db?journal_mode=WAL&busy_timeout=30000&synchronous=FULL",
             "jdbc.schema-version": "V1",
             "warehouse": f"file://{self.home}/warehouse",
         }
 
     def _catalog(self) -> Any:
-        from pyiceberg.catalog.sql import SqlCatalog
-
-        return SqlCatalog(
-            CATALOG_NAME, uri=f"sqlite:///{self.home}/catalog.db?timeout=30", warehouse=f"file://{self.home}/warehouse"
-        )
+        return LocalCatalog(CATALOG_NAME, self.home)
 
     def _secret(self) -> Secret | None:
         key = os.environ.get("LEANOPS_PII_KEY") or _text(self.home / "pii.key")

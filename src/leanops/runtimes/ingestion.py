@@ -2,24 +2,29 @@
 
 import threading
 import time
+from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 from leanops.domain.breaker import State
-from leanops.domain.errors import DeliveryUnavailableError
+from leanops.domain.errors import DeliveryUnavailableError, RetryableError
 from leanops.ports.queue import DEAD
 from leanops.ports.state import IDEMPOTENCY_KEYS
 from leanops.runtimes.dead_letters import turn as clear_dead_letters
 from leanops.runtimes.embedded import Embedded
 from leanops.runtimes.schemas import SchemaPart
 from leanops.usecases.breaker import Breakers
-from leanops.usecases.deliver import Flushed, Limits, Stream, deliver, resume
+from leanops.usecases.deliver import UNROUTABLE, Flushed, Limits, Stream, deliver, resume
 from leanops.usecases.ingest import Processor, work
 from leanops.usecases.patience import Patience
 from leanops.usecases.publish import Landing
 from leanops.usecases.registered import Registered
-from leanops.usecases.workers import CYCLES, DEAD_LETTERS, DELIVERY, PROCESSOR, SCHEMAS, Part, Tell
+from leanops.usecases.workers import CYCLES, DEAD_LETTERS, DELIVERY, PROCESSOR, SCHEMAS, Doing, Part, Tell, harmless
 
 MESSAGES_PER_RECEIVE = 5_000
+QUEUE_PATIENCE_S = 60.0
+"""How long an outage is waited out with a queue's messages received, while the other queues wait with it."""
+RETRY_QUEUE_S = 15.0
 
 
 def processor_of(runtime: Embedded, patience: Patience) -> Processor:
@@ -50,39 +55,99 @@ def breakers_of(runtime: Embedded) -> Breakers:
 
 def process(runtime: Embedded, processor: Processor, breakers: Breakers, tell: Tell = lambda _part, _text: None) -> int:
     """One receive from every queue that has messages; how many there were."""
-    messages = 0
-    for name in runtime.queue.ready():
-        if name.endswith(DEAD):
-            continue
-        at_most = breakers.may_receive(name, MESSAGES_PER_RECEIVE)
-        result = work(processor, runtime.queue, name, at_most) if at_most else None
-        if result is None:
-            continue
-        after = breakers.report(name, result.events + result.repeats, len(result.failed) + result.buried)
-        if after.state is State.OPEN:
-            tell(PROCESSOR, f"{name}: stopped because {after.reason}; see it with: leanops breaker show")
-        messages += len(result.done) + len(result.failed)
-        if result.buried:
-            tell(PROCESSOR, f"{name}: {result.buried} events put aside; see them with: leanops dlq list")
-        if result.forgotten:
-            tell(
-                PROCESSOR, f"{name}: {result.forgotten} delivered events were not remembered; repeats of them will land"
-            )
-        for reason in set(result.reasons):
-            tell(PROCESSOR, f"{name}: a message will be tried again: {reason}")
-    return messages
+    return sum(_receive(runtime, processor, breakers, name, tell) for name in _queues(runtime))
+
+
+def _queues(runtime: Embedded) -> list[str]:
+    return [name for name in runtime.queue.ready() if not name.endswith(DEAD)]
+
+
+def _receive(runtime: Embedded, processor: Processor, breakers: Breakers, name: str, tell: Tell) -> int:
+    """One receive from a queue, unless its breaker is open; how many messages there were."""
+    at_most = breakers.may_receive(name, MESSAGES_PER_RECEIVE)
+    result = work(processor, runtime.queue, name, at_most) if at_most else None
+    if result is None:
+        return 0
+    after = breakers.report(name, result.events + result.repeats, len(result.failed) + result.buried)
+    if after.state is State.OPEN:
+        tell(PROCESSOR, f"{name}: stopped because {after.reason}; see it with: leanops breaker show")
+    if result.buried:
+        tell(PROCESSOR, f"{name}: {result.buried} events put aside; see them with: leanops dlq list")
+    if result.forgotten:
+        tell(PROCESSOR, f"{name}: {result.forgotten} delivered events were not remembered; repeats of them will land")
+    for reason in set(result.reasons):
+        tell(PROCESSOR, f"{name}: a message will be tried again: {reason}")
+    return len(result.done) + len(result.failed)
+
+
+class ProcessorPart:
+    """The processor as a part: an outage holds up its own queue, and the others once, for a minute at most."""
+
+    def __init__(
+        self,
+        runtime: Embedded,
+        patience: Patience,
+        tell: Tell = lambda _part, _text: None,
+        doing: Doing | None = None,
+        now_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._runtime, self._tell, self._now_s = runtime, tell, now_s
+        self._doing: Callable[[str | None], None] = doing or (lambda _text: None)
+        self._patience, self._breakers = patience, breakers_of(runtime)
+        self._processor = processor_of(runtime, patience)
+        self._waiting: dict[str, tuple[str, float]] = {}
+        """Queue → why it waits, and when it is tried again."""
+        self._short: str | None = None
+
+    def turn(self) -> int:
+        """One receive from every queue that has messages and is not waiting; how many messages there were."""
+        short = self._runtime.room.shortage()
+        if short and not self._short:
+            self._tell(PROCESSOR, f"nothing is received: {short}")
+        self._short = short
+        return 0 if short else sum(self._guarded(name) for name in _queues(self._runtime))
+
+    def problem(self) -> str | None:
+        """Why nothing is received, or why a queue waits, until it has gone on."""
+        waiting = [f"{name} waits: {why}" for name, (why, _) in self._waiting.items()]
+        found = [f"nothing is received: {self._short}"] if self._short else waiting
+        return f"{found[0]}{f' (and {len(found) - 1} more queues)' if found[1:] else ''}" if found else None
+
+    def _guarded(self, name: str) -> int:
+        why, next_s = self._waiting.get(name, (None, 0.0))
+        if self._now_s() < next_s:
+            return 0
+        self._doing(f"reads {name}")
+        # Who has waited a minute in vain is tried now and then, and the others do not wait with it again.
+        patience = self._patience.within(0 if why else QUEUE_PATIENCE_S, self._now_s)
+        patience = replace(patience, on_wait=lambda outage: self._note(name, outage))
+        try:
+            did = _receive(self._runtime, replace(self._processor, patience=patience), self._breakers, name, self._tell)
+        except RetryableError as outage:
+            if not why:
+                self._tell(PROCESSOR, f"{name} waits, its messages are back in the queue: {outage}")
+            self._waiting[name] = (str(outage), self._now_s() + RETRY_QUEUE_S)
+            return 0
+        if self._waiting.pop(name, None):
+            self._tell(PROCESSOR, f"{name} goes on")
+        return did
+
+    def _note(self, name: str, outage: BaseException) -> None:
+        self._doing(f"waiting for {name}: {outage}")
 
 
 class DeliveryPart:
     """The delivery stream as a part: it remembers which tables fail."""
 
-    def __init__(self, stream: Stream, tell: Tell = lambda _part, _text: None) -> None:
+    def __init__(self, stream: Stream, tell: Tell = lambda _part, _text: None, doing: Doing | None = None) -> None:
         self._stream, self._tell = stream, tell
+        self._doing: Callable[[str | None], None] = doing or (lambda _text: None)
         self._failing: dict[str, str] = {}
 
     def turn(self, *, now: bool = False) -> int:
         """A flush if one is due (or `now`), and one that was left; how many records they dealt with."""
         done = 0
+        self._doing("flushes")
         for flushed in (deliver(self._stream, now=now), resume(self._stream)):
             if flushed:
                 self._note(flushed)
@@ -95,20 +160,21 @@ class DeliveryPart:
         return f"{found[0]}{f' (and {len(found) - 1} more tables)' if found[1:] else ''}" if found else None
 
     def _note(self, flushed: Flushed) -> None:
-        self._failing = {topic: why for topic, why in self._failing.items() if topic not in flushed.tables}
+        taken = {*flushed.tables, *([UNROUTABLE] if flushed.unroutable else [])}
+        self._failing = {topic: why for topic, why in self._failing.items() if topic not in taken}
         self._failing |= flushed.failures
         tables = f"{len(flushed.tables)} table{'s' if len(flushed.tables) != 1 else ''}"
         aside = f"; {flushed.unroutable} put aside, see them with: leanops dlq list" if flushed.unroutable else ""
         self._tell(DELIVERY, f"{flushed.records:,} events into {tables}{aside}")
         for topic, reason in flushed.failures.items():
-            self._tell(DELIVERY, f"{topic}: its table takes nothing, its events wait: {reason}")
+            self._tell(DELIVERY, f"{topic}: not taken, and will be tried again: {reason}")
 
 
 class _Schedule:
     """A cycle every so many seconds, counted from start to start; the first at once."""
 
-    def __init__(self, runtime: Embedded, tell: Tell) -> None:
-        self._runtime, self._tell = runtime, tell
+    def __init__(self, runtime: Embedded, tell: Tell, doing: Doing) -> None:
+        self._runtime, self._tell, self._doing = runtime, tell, doing
         self._next = time.monotonic()
 
     def turn(self) -> int:
@@ -116,6 +182,7 @@ class _Schedule:
         if time.monotonic() < self._next:
             return 0
         self._next = time.monotonic() + self._runtime.settings.cycle_s
+        self._doing("runs a cycle")
         from leanops.usecases.run_cycle import run_cycle
 
         platform = self._runtime.platform
@@ -129,21 +196,29 @@ class _Schedule:
 
 
 def parts_of(runtime: Embedded, stopping: threading.Event, tell: Tell) -> list[Part]:
-    """Every background part, by what it is called."""
-    processor = processor_of(runtime, Patience(stopping.is_set, stopping.wait))
-    delivery, schemas = DeliveryPart(stream_of(runtime), tell), SchemaPart(runtime.platform, tell)
+    """Every background part, by what it is called; none of them ends because a line cannot be written."""
+    tell = harmless(tell)
+    doing = {name: Doing(runtime.platform.clock) for name in (PROCESSOR, DELIVERY, CYCLES)}
+    processor = ProcessorPart(runtime, Patience(stopping.is_set, stopping.wait), tell, doing[PROCESSOR])
+    delivery, schemas = DeliveryPart(stream_of(runtime), tell, doing[DELIVERY]), SchemaPart(runtime.platform, tell)
     return [
-        Part(PROCESSOR, partial(process, runtime, processor, breakers_of(runtime), tell), pause_s=0.2),
-        Part(DELIVERY, delivery.turn, pause_s=0.5, problem=delivery.problem),
+        Part(PROCESSOR, processor.turn, pause_s=0.2, problem=processor.problem, doing=doing[PROCESSOR]),
+        Part(DELIVERY, delivery.turn, pause_s=0.5, problem=delivery.problem, doing=doing[DELIVERY]),
         Part(DEAD_LETTERS, partial(clear_dead_letters, runtime, tell), pause_s=5.0),
         Part(SCHEMAS, schemas.turn, pause_s=2.0, problem=schemas.problem),
-        Part(CYCLES, _Schedule(runtime, tell).turn, pause_s=1.0),
+        Part(CYCLES, _Schedule(runtime, tell, doing[CYCLES]).turn, pause_s=1.0, doing=doing[CYCLES]),
     ]
 
 
 def landing_of(runtime: Embedded) -> Landing:
     """How `publish --wait` brings its events to RAW."""
-    delivery = DeliveryPart(stream_of(runtime))
+    delivery, processor = DeliveryPart(stream_of(runtime)), ProcessorPart(runtime, Patience())
+
+    def process() -> int:
+        done = processor.turn()
+        if processor.problem():
+            raise DeliveryUnavailableError(f"the events wait in the queue: {processor.problem()}")
+        return done
 
     def flush() -> int:
         done = delivery.turn(now=True)
@@ -155,7 +230,7 @@ def landing_of(runtime: Embedded) -> Landing:
         platform=runtime.platform,
         queue=runtime.queue,
         buffer=runtime.buffer,
-        process=partial(process, runtime, processor_of(runtime, Patience()), breakers_of(runtime)),
+        process=process,
         flush=flush,
         stopped=breakers_of(runtime).why_stopped,
     )

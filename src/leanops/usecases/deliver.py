@@ -8,19 +8,22 @@ from operator import attrgetter
 
 from leanops.domain.batches import STANDARDIZED, new_batch_id
 from leanops.domain.errors import reason_of
-from leanops.domain.records import RawRecord, encode, routed
+from leanops.domain.records import RawRecord, Unroutable, encode, routed
 from leanops.domain.snapshots import TableView, expirable, valid_watermark
 from leanops.domain.tables import RAW
 from leanops.ports.delivery import Buffer, Waiting
 from leanops.ports.files import Files
 from leanops.usecases.batches import open_batch
-from leanops.usecases.dead_letters import DeadLetter, bury, unroutable
+from leanops.usecases.dead_letters import bury, unroutable
 from leanops.usecases.platform import Platform
 from leanops.usecases.topics import list_topics
 
 FLUSH_ID = "leanops.flush-id"
 KEPT_SNAPSHOTS = 20
 SNAPSHOTS_BEFORE_EXPIRY = 40
+HELD_SNAPSHOTS = 200
+"""So far back is looked for an unfinished flush: it is tried every minute, and may wait for days for another table."""
+UNROUTABLE = "events of no topic"
 RENEW_S = 10.0
 RETRY_S = 60.0
 
@@ -53,7 +56,7 @@ class Flushed:
     tables: dict[str, float] = field(default_factory=dict)
     """Topic → seconds of its commit."""
     failures: dict[str, str] = field(default_factory=dict)
-    """Topic → why its table did not take its records; they wait, and will be tried again."""
+    """Topic (or UNROUTABLE) → why its records were not taken; they wait, and will be tried again."""
 
 
 def is_due(waiting: Waiting, now_ms: int, limits: Limits) -> bool:
@@ -87,23 +90,28 @@ def _flush(stream: Stream, flush_id: str) -> Flushed:
     """Land every table, then forget the claim; of a table that fails the records alone stay claimed."""
     platform, buffer = stream.platform, stream.buffer
     result, keep = Flushed(flush_id), _Renewal(buffer, flush_id)
-    rows, letters = _routed(platform, buffer.lines(flush_id))
-    for letter in letters:
+    rows, unroutables = _routed(platform, buffer.lines(flush_id))
+    left = []
+    for found in unroutables:
         keep()
-        bury([letter], stream.files, platform.state, platform.clock)
-    result.unroutable = len(letters)
+        try:
+            bury([unroutable(found)], stream.files, platform.state, platform.clock)
+        except Exception as failure:  # noqa: BLE001 - a letter that cannot be archived stops no table
+            result.failures[UNROUTABLE] = reason_of(failure)
+            left.append(found.record)
+    result.unroutable = len(unroutables) - len(left)
     for topic, records in rows.items():
         keep()
         started = time.perf_counter()
         try:
-            _land(platform, topic, records, flush_id)
+            _land(stream, topic, records, flush_id)
         except Exception as failure:  # noqa: BLE001 - a table that fails does not stop the others
             result.failures[topic] = reason_of(failure)
+            left += map(encode, records)
             continue
         result.records += len(records)
         result.tables[topic] = time.perf_counter() - started
     platform.step("before forget")
-    left = [encode(record) for topic in result.failures for record in rows[topic]]
     if left:
         buffer.keep(flush_id, left, RETRY_S)
     else:
@@ -125,26 +133,27 @@ class _Renewal:
             self._renewed = time.monotonic()
 
 
-def _routed(platform: Platform, puts: Iterable[bytes]) -> tuple[dict[str, list[RawRecord]], list[DeadLetter]]:
+def _routed(platform: Platform, puts: Iterable[bytes]) -> tuple[dict[str, list[RawRecord]], list[Unroutable]]:
     """The records by topic, and those that no table takes."""
     registered = {topic.name for topic in list_topics(platform)}
     rows: dict[str, list[RawRecord]] = defaultdict(list)
-    letters: list[DeadLetter] = []
+    rest: list[Unroutable] = []
     for lines in puts:
         found = routed(lines, registered)
-        letters += [unroutable(record) for record in found.rest]
+        rest += found.rest
         for topic, records in found.rows.items():
             rows[topic] += records
-    return rows, letters
+    return rows, rest
 
 
-def _land(platform: Platform, topic: str, records: Sequence[RawRecord], flush_id: str) -> None:
+def _land(stream: Stream, topic: str, records: Sequence[RawRecord], flush_id: str) -> None:
     """One append, unless an earlier try of this flush made it; snapshots nobody needs go in the same commit."""
+    platform = stream.platform
 
     def plan(table: TableView) -> Sequence[int] | None:
         if any(snapshot.summary.get(FLUSH_ID) == flush_id for snapshot in table.ancestors()):
             return None
-        return _expired(platform, topic, table)
+        return _expired(stream, topic, table)
 
     platform.step("before land")
     columns = {name: list(map(attrgetter(name), records)) for name in RAW.columns}
@@ -152,12 +161,20 @@ def _land(platform: Platform, topic: str, records: Sequence[RawRecord], flush_id
     platform.step("after land")
 
 
-def _expired(platform: Platform, topic: str, raw: TableView) -> Sequence[int]:
-    """What a cycle may still read from stays: all since Standardized's watermark, and the range of an open batch."""
+def _expired(stream: Stream, topic: str, raw: TableView) -> Sequence[int]:
+    """What a cycle may still read from stays: all since Standardized's watermark, and the range of an open batch.
+
+    So does what an unfinished flush has landed: whoever takes it over must find that out.
+    """
     if len(raw.snapshots) <= SNAPSHOTS_BEFORE_EXPIRY:
         return []
+    platform = stream.platform
     standardized = platform.catalog.load(platform.rules.databases.standardized_table(topic))
     mark = valid_watermark(standardized) if standardized else None
     batch = open_batch(platform, topic, STANDARDIZED)
-    needed = [mark.source_to] if mark else []
+    # Asked after the table was loaded: a claim that is not named now was finished, or has landed nothing in it.
+    unfinished = stream.buffer.unfinished()
+    lately = raw.ancestors()[:HELD_SNAPSHOTS]
+    needed = [found.snapshot_id for found in lately if found.summary.get(FLUSH_ID) in unfinished]
+    needed += [mark.source_to] if mark else []
     return expirable(raw, [*needed, *([batch.source_from, batch.source_to] if batch else [])], KEPT_SNAPSHOTS)

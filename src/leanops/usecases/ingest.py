@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache, partial
 
 from leanops.domain.envelope import BadEnvelope, Envelope, encoded
-from leanops.domain.errors import DeliveryUnavailableError, LeanOpsError, RetryableError, reason_of
+from leanops.domain.errors import DeliveryUnavailableError, LeanOpsError, PermanentError, RetryableError, reason_of
 from leanops.domain.failures import Rule
 from leanops.domain.records import raw_record
 from leanops.domain.topics import queue_name
@@ -67,7 +67,7 @@ class Ingested:
 
 
 class _ClaimGoneError(Exception):
-    """The file of a claim check is not there."""
+    """The file of a claim check is not there, or cannot be read."""
 
 
 def work(processor: Processor, queue: Queue, name: str, at_most: int) -> Ingested | None:
@@ -87,6 +87,9 @@ def work(processor: Processor, queue: Queue, name: str, at_most: int) -> Ingeste
     try:
         ingest(processor, name, received, hold, result)
     except RetryableError:
+        # Patience is at an end. The receive was no try of the messages, so it does not count where that can be.
+        with suppress(RetryableError):
+            queue.give_back(name, receipts)
         raise
     except Exception as failure:  # noqa: BLE001 - unknown: the messages come again, alone in the end, then are dead
         result.failed = result.left_of(received)
@@ -206,7 +209,10 @@ class _Batch:
     def fetch(self, name: str) -> bytes | None:
         """The file of a claim check; several threads call this."""
         self._keep()
-        return self.processor.patience.persist(lambda: self.processor.files.get(name), self._keep)
+        try:
+            return self.processor.patience.persist(lambda: self.processor.files.get(name), self._keep)
+        except PermanentError as refused:
+            raise _ClaimGoneError(str(refused)) from refused
 
     def _accept(self, envelope: Envelope, payload: str) -> None:
         record = raw_record(envelope, payload, envelope.ingestion_ts or self.stamp)

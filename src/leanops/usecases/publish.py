@@ -87,8 +87,13 @@ def _until(landing: Landing, is_waiting: Callable[[], bool], part: str, turn: Ca
             landing.pause(0.1)
 
 
-def events_from_lines(platform: Platform, lines: Iterable[bytes], name: str, *, envelope: bool) -> Iterator[Event]:
-    """Events of a JSONL file: each line a payload, or an envelope around one. Blank lines are passed over."""
+def events_from_lines(
+    platform: Platform, lines: Iterable[bytes], name: str, *, envelope: bool | None
+) -> Iterator[Event]:
+    """Events of a JSONL file: each line a payload, or an envelope around one. Blank lines are passed over.
+
+    Where nobody said which (None), each is a payload, and one that would be an envelope is refused.
+    """
     run = secrets.token_hex(6)
     now = platform.clock()
     for number, raw in enumerate(lines, start=1):
@@ -99,8 +104,24 @@ def events_from_lines(platform: Platform, lines: Iterable[bytes], name: str, *, 
             raise UsageError(f"{name} line {number} has {len(raw):,} bytes; the delivery stream takes {LONGEST_LINE:,}")
         if envelope:
             yield event_from_line(text, f"{name} line {number}")
+        elif envelope is None and _is_envelope(text):
+            raise UsageError(
+                f"{name} line {number} is an envelope; publish it with --envelope, "
+                "or with --no-envelope if the line itself is the payload"
+            )
         else:
             yield Event(f"{run}-{number}", now, text)
+
+
+def _is_envelope(text: str) -> bool:
+    """Whether a line is an envelope in every member; what only looks like one is a payload."""
+    if not all(f'"{member}"' in text for member in ("message_id", "publish_time", "payload")):
+        return False
+    try:
+        event_from_line(text, "")
+    except UsageError:
+        return False
+    return True
 
 
 def _decoded(raw: bytes, place: str) -> str:

@@ -50,7 +50,7 @@ def read_events(platform: Platform, lake: Lake, topic: str, raw: TableView, keys
     read = rows.keyed(cells(found, plan)).persist(StorageLevel.MEMORY_AND_DISK)
     is_event = F.col("rule").isNull()
     figures: Any = read.agg(
-        F.collect_list("observed").alias("observed"),
+        F.collect_set("observed").alias("observed"),
         F.count(F.lit(1)).alias("rows"),
         F.count("rule").alias("parse_errors"),
         F.count_if(F.col("version_fallback") & is_event).alias("version_fallback"),

@@ -238,7 +238,7 @@ class _Work:
         """Paths with their kinds, the counts that need no dedup, and the least and greatest key, in one pass."""
         is_event = F.col("rule").isNull()
         found: Any = read.agg(
-            F.collect_list("observed").alias("observed"),
+            F.collect_set("observed").alias("observed"),
             F.count("rule").alias("parse_errors"),
             F.count_if(F.col("version_fallback") & is_event).alias("version_fallback"),
             F.count_if(F.col("idempotency_key").isNull() & is_event).alias("missing_keys"),

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from leanops.domain.errors import LeanOpsError, reason_of
+from leanops.domain.errors import PartEndedError, reason_of
 from leanops.ports.clock import Clock, millis
 from leanops.ports.state import WORKERS, Row, StateStore
 
@@ -13,12 +13,37 @@ PROCESSOR, DELIVERY, CYCLES, DEAD_LETTERS, BRIDGE = "processor", "delivery", "cy
 SCHEMAS = "schemas"
 BEAT_S = 5.0
 ALIVE_MS = 30_000
-FORGOTTEN_MS = 86_400_000
+FORGOTTEN_MS = 3_600_000
 LONGEST_PAUSE_S = 30.0
 
 
 Tell = Callable[[str, str], None]
 """Told which part has done what, in a line for people."""
+
+
+def harmless(tell: Tell) -> Tell:
+    """A tell that never raises: a line that cannot be written is dropped, and whoever tells it goes on."""
+
+    def told(part: str, text: str) -> None:
+        # A full disk is an OSError; Rich answers a reader that has gone with SystemExit.
+        with suppress(Exception, SystemExit):
+            tell(part, text)
+
+    return told
+
+
+@dataclass
+class Doing:
+    """What a part does just now, and since when; written by the part, read by its heart."""
+
+    clock: Clock
+    text: str | None = None
+    since_ms: int = 0
+
+    def __call__(self, text: str | None) -> None:
+        """Say what is being done now; the same again began when it was first said."""
+        if text != self.text:
+            self.text, self.since_ms = text, millis(self.clock())
 
 
 @dataclass(frozen=True)
@@ -30,6 +55,7 @@ class Part:
     pause_s: float
     problem: Callable[[], str | None] = lambda: None
     """What is wrong though the last turn came to its end."""
+    doing: Doing | None = None
 
 
 @dataclass
@@ -72,27 +98,33 @@ class Worker:
             except Exception as failure:  # noqa: BLE001 - whatever it is, the part must not be gone for good
                 self.failed += 1
                 self.error = reason_of(failure)
-                self.tell(self.part.name, f"failed, and will be tried again: {self.error}")
+                harmless(self.tell)(self.part.name, f"failed, and will be tried again: {self.error}")
                 pause = min(LONGEST_PAUSE_S, 2 * max(pause, 0.5))
+                self._rest()
                 self.stopping.wait(pause)
                 continue
             self.done += did
+            self._rest()
             pause, self.error = self.part.pause_s, self.part.problem()
             if not did:
                 self.stopping.wait(pause)
 
+    def _rest(self) -> None:
+        if self.part.doing:
+            self.part.doing(None)
+
     def beat(self) -> None:
         """Say that it is alive."""
         self._started = self._started or millis(self.clock())
-        # A state store that is away is no reason to stop; whoever looks will find this part silent.
-        with suppress(LeanOpsError):
+        # A state store that is away, however it fails, is no reason to stop; whoever looks finds this part silent.
+        with suppress(Exception):
             stored = self.state.get(WORKERS, (self._name,))
             self.state.put(WORKERS, self._row(), expected=stored.revision if stored else None)
             self.state.purge(WORKERS, "beat_at", millis(self.clock()) - FORGOTTEN_MS)
 
     def forget(self) -> None:
         """Say that it has ended."""
-        with suppress(LeanOpsError):
+        with suppress(Exception):
             stored = self.state.get(WORKERS, (self._name,))
             if stored:
                 self.state.delete(WORKERS, (self._name,), expected=stored.revision)
@@ -102,6 +134,7 @@ class Worker:
         return f"{self.owner}/{self.part.name}"
 
     def _row(self) -> Row:
+        doing = self.part.doing
         return {
             "worker": self._name,
             "part": self.part.name,
@@ -110,17 +143,41 @@ class Worker:
             "done": self.done,
             "failed": self.failed,
             "error": self.error,
+            "doing": doing.text if doing else None,
+            "doing_since": doing.since_ms if doing and doing.text else None,
         }
 
 
 def serve(workers: Sequence[Worker], stopping: threading.Event) -> None:
-    """Run the workers until told to stop, then let each finish its turn."""
-    threads = [threading.Thread(target=worker.run, name=worker.part.name) for worker in workers]
-    for thread in threads:
-        thread.start()
-    stopping.wait()
-    for thread in threads:
-        thread.join()
+    """Run the workers until told to stop, then let each finish its turn; raises PartEndedError where one ended before.
+
+    A process that lives on without one of its parts would be restarted by nobody.
+    """
+    ended: list[PartEndedError] = []
+
+    def run(worker: Worker) -> None:
+        why = "its work came to an end"
+        try:
+            worker.run()
+        except BaseException as failure:  # noqa: BLE001 - in a thread nobody else would hear of it
+            why = reason_of(failure) if isinstance(failure, Exception) else type(failure).__name__
+        if not stopping.is_set():
+            ended.append(PartEndedError(worker.part.name, why))
+            harmless(worker.tell)(worker.part.name, f"ended ({why}); the other parts finish what they do, then stop")
+            stopping.set()
+
+    threads = [threading.Thread(target=run, args=(worker,), name=worker.part.name) for worker in workers]
+    try:
+        for thread in threads:
+            thread.start()
+        stopping.wait()
+    finally:
+        stopping.set()
+        for thread in threads:
+            if thread.ident is not None:
+                thread.join()
+    if ended:
+        raise ended[0]
 
 
 @dataclass(frozen=True)

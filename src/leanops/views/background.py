@@ -12,6 +12,8 @@ from leanops.ports.queue import Depth
 from leanops.ports.state import BREAKERS, ERROR_TRACKER, WORKERS, Row, StateStore
 
 SILENT_MS = 30_000
+GONE_MS = 3_600_000
+"""A worker that was not heard of for so long is gone, and not shown."""
 
 
 @dataclass(frozen=True)
@@ -27,6 +29,8 @@ class WorkerStatus:
     done: int
     failed: int
     error: str | None
+    doing: str | None = None
+    doing_since: datetime | None = None
 
     def as_json(self) -> dict[str, Any]:
         """The form `status --json` prints."""
@@ -39,6 +43,8 @@ class WorkerStatus:
             "done": self.done,
             "failed": self.failed,
             "error": self.error,
+            "doing": self.doing,
+            "doing_since": self.doing_since,
         }
 
 
@@ -53,32 +59,45 @@ class Background:
     """Dead letters that are not in dlq_errors yet."""
     stopped: Mapping[str, str] = field(default_factory=dict)
     """Queue → why its circuit breaker stops it."""
+    now_ms: int = 0
+    shortage: str | None = None
+    """Why nothing more is taken in."""
 
     @property
     def queued(self) -> int:
         return sum(depth.messages for depth in self.queues.values())
+
+    def oldest_s(self, queue: str) -> int | None:
+        """Seconds since the oldest message of a queue was sent, where the queue can tell."""
+        oldest_ms = self.queues[queue].oldest_ms
+        return None if oldest_ms is None else max(0, (self.now_ms - oldest_ms) // 1000)
 
     def as_json(self) -> dict[str, Any]:
         """The form `status --json` prints."""
         return {
             "workers": [worker.as_json() for worker in self.workers],
             "queues": {
-                name: {"visible": depth.visible, "in_flight": depth.in_flight} for name, depth in self.queues.items()
+                name: {"visible": depth.visible, "in_flight": depth.in_flight, "oldest_s": self.oldest_s(name)}
+                for name, depth in self.queues.items()
             },
             "delivery": {"waiting": self.delivery.records, "landing": self.delivery.claimed},
             "undrained": self.undrained,
             "stopped": dict(self.stopped),
+            "shortage": self.shortage,
         }
 
 
-def background(state: StateStore, queues: Mapping[str, Depth], delivery: Waiting, clock: Clock) -> Background:
-    """Every worker that was heard of lately, and what waits before RAW."""
+def background(
+    state: StateStore, queues: Mapping[str, Depth], delivery: Waiting, clock: Clock, shortage: str | None = None
+) -> Background:
+    """Every worker that was heard of within the hour, and what waits before RAW."""
     now = millis(clock())
-    workers = sorted((_worker(stored.row, now) for stored in state.rows(WORKERS)), key=lambda found: found.worker)
+    heard = [stored.row for stored in state.rows(WORKERS) if now - int(stored.row["beat_at"] or 0) < GONE_MS]
+    workers = sorted((_worker(row, now) for row in heard), key=lambda found: found.worker)
     undrained = sum(1 for _ in state.rows(ERROR_TRACKER))
     found = {str(stored.row["queue"]): breaker_of(stored.row) for stored in state.rows(BREAKERS)}
     stopped = {queue: one.reason or "by hand" for queue, one in found.items() if one.state is not State.CLOSED}
-    return Background(tuple(workers), queues, delivery, undrained, stopped)
+    return Background(tuple(workers), queues, delivery, undrained, stopped, now, shortage)
 
 
 def _worker(row: Row, now: int) -> WorkerStatus:
@@ -92,6 +111,8 @@ def _worker(row: Row, now: int) -> WorkerStatus:
         done=int(row["done"] or 0),
         failed=int(row["failed"] or 0),
         error=None if row["error"] is None else str(row["error"]),
+        doing=None if row["doing"] is None else str(row["doing"]),
+        doing_since=None if row["doing_since"] is None else _moment(int(row["doing_since"])),
     )
 
 

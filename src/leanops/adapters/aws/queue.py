@@ -113,6 +113,10 @@ class SqsQueue:
         hidden = {"VisibilityTimeout": _seconds(seconds)}
         self._each(queue, receipts, self._client.change_message_visibility_batch, hidden)
 
+    def give_back(self, queue: str, receipts: Sequence[Receipt]) -> None:
+        """At once; SQS counts the receive all the same."""
+        self.change_visibility(queue, receipts, 0)
+
     def depth(self, queue: str) -> Depth:
         """As SQS tells it, which is about right within a minute."""
         waiting, delayed = "ApproximateNumberOfMessages", "ApproximateNumberOfMessagesDelayed"

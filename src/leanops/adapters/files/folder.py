@@ -1,5 +1,6 @@
 """Files in a folder."""
 
+import errno
 import fcntl
 import os
 import tempfile
@@ -8,8 +9,14 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from uuid import uuid4
 
-from leanops.domain.errors import FilesUnavailableError, PermanentError
+from leanops.domain.errors import FileRefusedError, FilesUnavailableError, PermanentError
 from leanops.ports.files import checked_name
+
+# What may be wrong with one name in a folder that is well. A full disk is wrong with all of them.
+_OF_ONE_NAME = {
+    *(errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG, errno.EIO, errno.ELOOP),
+    *(errno.ENOTDIR, errno.EISDIR, errno.EEXIST),
+}
 
 
 class Folder:
@@ -20,13 +27,13 @@ class Folder:
 
     def put(self, name: str, data: bytes) -> None:
         path = self._path(name)
-        with _answering(name):
-            path.parent.mkdir(parents=True, exist_ok=True)
+        with self._answering(name):
+            _make_folder(path.parent)
             write_whole(path, data)
 
     def replace(self, name: str, before: bytes | None, data: bytes) -> bool:
         """Under a lock, for a folder knows no conditional write."""
-        with _answering(name):
+        with self._answering(name):
             self._root.mkdir(parents=True, exist_ok=True)
             with (self._root / LOCK).open("a") as lock:
                 fcntl.flock(lock, fcntl.LOCK_EX)
@@ -37,7 +44,7 @@ class Folder:
 
     def get(self, name: str) -> bytes | None:
         path = self._path(name)
-        with _answering(name):
+        with self._answering(name):
             try:
                 return path.read_bytes()
             except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
@@ -45,14 +52,14 @@ class Folder:
 
     def delete(self, name: str) -> None:
         path = self._path(name)
-        with _answering(name):
+        with self._answering(name):
             path.unlink(missing_ok=True)
 
     def delete_same(self, name: str, data: bytes) -> None:
         """Out of the way first, so that what is compared is what is removed."""
         path = self._path(name)
         aside = path.with_name(f"{SCRATCH}{uuid4().hex}")
-        with _answering(name):
+        with self._answering(name):
             try:
                 path.rename(aside)
             except (FileNotFoundError, NotADirectoryError):
@@ -65,11 +72,11 @@ class Folder:
 
     def make_folder(self, name: str) -> None:
         path = self._path(name)
-        with _answering(name):
+        with self._answering(name):
             path.mkdir(parents=True, exist_ok=True)
 
     def names(self, prefix: str) -> Iterator[str]:
-        with _answering(prefix):
+        with self._answering(prefix):
             found = [path for path in self._root.rglob("*") if path.is_file() and not path.is_symlink()]
         names = (path.relative_to(self._root).as_posix() for path in found if not path.name.startswith(SCRATCH))
         yield from sorted(name for name in names if name.startswith(prefix))
@@ -79,6 +86,18 @@ class Folder:
         if path.resolve() != path:
             raise PermanentError(f"{name!r} is a link or leads through one; put the file itself there")
         return path
+
+    @contextmanager
+    def _answering(self, name: str) -> Iterator[None]:
+        try:
+            yield
+        except OSError as refused:
+            is_well = self._root.is_dir() and os.access(self._root, os.R_OK | os.W_OK | os.X_OK)
+            error = FileRefusedError if is_well and refused.errno in _OF_ONE_NAME else FilesUnavailableError
+            why = refused.strerror or type(refused).__name__
+            raise error(
+                f"the file {name} cannot be read or written ({why}); check the folder, its rights and space"
+            ) from refused
 
 
 SCRATCH = ".writing-"
@@ -100,6 +119,14 @@ def write_whole(path: Path, data: bytes) -> None:
     _sync_folder(path.parent)
 
 
+def _make_folder(path: Path) -> None:
+    """Make a folder and those above it; each new name is on disk."""
+    new = [folder for folder in (path, *path.parents) if not folder.exists()]
+    path.mkdir(parents=True, exist_ok=True)
+    for folder in new:
+        _sync_folder(folder.parent)
+
+
 def _sync_folder(path: Path) -> None:
     """A new name survives a power cut only once its folder is on disk too."""
     handle = os.open(path, os.O_RDONLY)
@@ -107,13 +134,3 @@ def _sync_folder(path: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
-
-
-@contextmanager
-def _answering(name: str) -> Iterator[None]:
-    try:
-        yield
-    except OSError as refused:
-        raise FilesUnavailableError(
-            f"the file {name} cannot be read or written ({refused.strerror}); check the folder, its rights and space"
-        ) from refused

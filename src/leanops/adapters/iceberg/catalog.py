@@ -9,12 +9,16 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 from pyiceberg.catalog import Catalog
-from pyiceberg.exceptions import CommitFailedException, NoSuchTableError, TableAlreadyExistsError
+from pyiceberg.exceptions import (
+    CommitFailedException,
+    NoSuchTableError,
+    TableAlreadyExistsError,
+    ValidationException,
+)
 from pyiceberg.manifest import ManifestContent
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table, Transaction
-from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import Operation, Summary
 from pyiceberg.table.snapshots import Snapshot as IcebergSnapshot
@@ -23,6 +27,7 @@ from pyiceberg.table.update import (
     AddSnapshotUpdate,
     AssertRefSnapshotId,
     AssertTableUUID,
+    RemoveSchemasUpdate,
     SetCurrentSchemaUpdate,
     SetSnapshotRefUpdate,
 )
@@ -44,6 +49,7 @@ from pyiceberg.types import (
 )
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
+from leanops.adapters.iceberg.transactions import Append, Once
 from leanops.domain.errors import CommitRefusedError, PermanentError
 from leanops.domain.snapshots import Snapshot, TableView
 from leanops.domain.tables import FAILURE, FAILURES, TableDefinition
@@ -121,11 +127,13 @@ class IcebergCatalog:
             wider = {name: kind for name, kind in wider.items() if known.get(name) != kind}
             if not missing and not wider:
                 return
-            with table.update_schema() as update:
-                for name, (kind, comment) in missing.items():
-                    update.add_column((name,), _type(kind, iter(())), doc=comment)
-                for name, wide in wider.items():
-                    update.update_column((name,), field_type=wide)
+            with Once(table) as transaction:
+                with transaction.update_schema() as update:
+                    for name, (kind, comment) in missing.items():
+                        update.add_column((name,), _type(kind, iter(())), doc=comment)
+                    for name, wide in wider.items():
+                        update.update_column((name,), field_type=wide)
+                _remove_schemas(transaction, table)
 
         self._retried(name, change)
         return _view(name, self._catalog.load_table(name))
@@ -135,7 +143,7 @@ class IcebergCatalog:
             return
 
         def append(table: Table) -> None:
-            transaction = _Append(table)
+            transaction = Append(table)
             data = pa.Table.from_pylist(list(rows), schema=table.schema().as_arrow())
             transaction.append(data, snapshot_properties=dict(properties or {}))
             transaction.commit_transaction()
@@ -146,7 +154,7 @@ class IcebergCatalog:
         def append(table: Table) -> None:
             rows = list(plan())
             if rows:
-                transaction = _Append(table)
+                transaction = Append(table)
                 transaction.append(pa.Table.from_pylist(rows, schema=table.schema().as_arrow()))
                 transaction.commit_transaction()
 
@@ -164,7 +172,7 @@ class IcebergCatalog:
             expired = plan(_view(name, table))
             if expired is None:
                 return
-            transaction = _Append(table)
+            transaction = Append(table)
             rows = pa.table(dict(columns), schema=table.schema().as_arrow())
             transaction.append(rows, snapshot_properties=dict(properties))
             # A tag or branch may hold what nobody reads any more.
@@ -172,7 +180,13 @@ class IcebergCatalog:
             free = [snapshot for snapshot in expired if snapshot not in held]
             if free:
                 ExpireSnapshots(transaction).by_ids(free).commit()
-            transaction.commit_transaction()
+            try:
+                transaction.commit_transaction()
+            except ValueError:
+                # Another tool may expire snapshots and leave the head: a conflict, which PyIceberg does not call one.
+                if all(table.refresh().metadata.snapshot_by_id(snapshot) for snapshot in free):
+                    raise
+                raise CommitFailedException(f"{name}: snapshots to be expired are gone already") from None
 
         try:
             self._retried(name, append)
@@ -194,7 +208,8 @@ class IcebergCatalog:
     def delete(self, name: str, where: str, guard: Callable[[], None] = lambda: None) -> None:
         def remove(table: Table) -> None:
             guard()
-            table.delete(where)
+            with Once(table) as transaction:
+                transaction.delete(where)
 
         if self._catalog.table_exists(name):
             self._retried(name, remove)
@@ -203,7 +218,9 @@ class IcebergCatalog:
         def overwrite(table: Table) -> bool:
             if only_at not in (None, table.metadata.current_snapshot_id):
                 return False
-            table.overwrite(pa.Table.from_pylist(list(rows), schema=table.schema().as_arrow()), overwrite_filter=where)
+            with Once(table) as transaction:
+                data = pa.Table.from_pylist(list(rows), schema=table.schema().as_arrow())
+                transaction.overwrite(data, overwrite_filter=where)
             return True
 
         return self._retried(name, overwrite)
@@ -272,7 +289,7 @@ class IcebergCatalog:
 
     def mark(self, name: str, properties: Mapping[str, str]) -> None:
         def commit(table: Table) -> None:
-            transaction = _Append(table)
+            transaction = Append(table)
             transaction.append(table.schema().as_arrow().empty_table(), snapshot_properties=dict(properties))
             transaction.commit_transaction()
 
@@ -291,7 +308,7 @@ class IcebergCatalog:
     def _retried(self, name: str, change: Callable[[Table], Result]) -> Result:
         """Run a change on the newest metadata until no concurrent commit is in its way."""
         retrying = Retrying(
-            retry=retry_if_exception_type(CommitFailedException),
+            retry=retry_if_exception_type((CommitFailedException, ValidationException)),
             stop=stop_after_attempt(30),
             wait=wait_random_exponential(multiplier=0.02, max=1),
             reraise=True,
@@ -299,15 +316,12 @@ class IcebergCatalog:
         return retrying(lambda: change(self._catalog.load_table(name)))
 
 
-class _Append(Transaction):
-    """One append, perhaps with an expiry: nothing in it looks at what it stages, so only the commit applies it.
-
-    PyIceberg's own applies and copies all metadata at each of some twenty looks.
-    """
-
-    @property
-    def table_metadata(self) -> TableMetadata:
-        return self._table.metadata
+def _remove_schemas(transaction: Transaction, table: Table) -> None:
+    """Of schemas that no snapshot names nobody needs more than the newest: each holds all columns once more."""
+    named = {table.metadata.current_schema_id, *(snapshot.schema_id for snapshot in table.metadata.snapshots)}
+    idle = [schema.schema_id for schema in table.metadata.schemas if schema.schema_id not in named]
+    if idle:
+        transaction._apply((RemoveSchemasUpdate(schema_ids=idle),))
 
 
 def _view(name: str, table: Table) -> TableView:

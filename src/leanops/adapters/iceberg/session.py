@@ -9,9 +9,16 @@ from pathlib import Path
 from typing import Any
 
 from leanops.adapters.iceberg.jars import cache_dir, fetch_jars, java_home
+from leanops.ports.delivery import MAX_RECORD_BYTES
 
 CATALOG = "leanops"
 ICEBERG = "1.12.0"
+ARROW_BYTES = 1 << 29
+"""Of payloads in one Arrow batch; a vector of Java holds twice as many, and a larger batch fails for ever.
+
+Spark counts rows alone, so a batch has as many as would be this large if each were as large as a record may be.
+"""
+ROWS_PER_ARROW_BATCH = ARROW_BYTES // MAX_RECORD_BYTES
 _RUNTIMES = {"3.5": "iceberg-spark-runtime-3.5_2.12", "4.1": "iceberg-spark-runtime-4.1_2.13"}
 _LOGGING = Path(__file__).with_name("log4j2.properties")
 _DRIVERS = {"sqlite": "org.xerial:sqlite-jdbc:3.50.3.0", "postgresql": "org.postgresql:postgresql:42.7.8"}
@@ -90,7 +97,7 @@ def _settings(options: SparkOptions) -> dict[str, str]:
         "spark.sql.legacy.timeParserPolicy": "CORRECTED",
         # A payload's key can hold ${…}; it must never be looked up.
         "spark.sql.variable.substitute": "false",
-        "spark.sql.execution.arrow.maxRecordsPerBatch": "4000",
+        "spark.sql.execution.arrow.maxRecordsPerBatch": str(ROWS_PER_ARROW_BATCH),
         "spark.sql.inMemoryColumnarStorage.compressed": "false",
         "spark.sql.shuffle.partitions": "4",
         # A cycle of one topic makes about 100 classes, which is all Spark would keep: the next one would start anew.

@@ -125,6 +125,11 @@ class SqlBuffer:
         )
         return self._database.run(lambda connection: connection.execute(mine).scalar_one_or_none())
 
+    def unfinished(self) -> set[str]:
+        """Those of the dead too."""
+        ids = sa.select(_flushes.c.flush_id)
+        return set(self._database.run(lambda connection: connection.execute(ids).scalars().all()))
+
     def lines(self, flush_id: str) -> Iterator[bytes]:
         """One put after the other, so that memory holds one of them."""
         ids = sa.select(_puts.c.id).where(_puts.c.flush_id == flush_id).order_by(_puts.c.id)

@@ -158,6 +158,23 @@ def _add_columns(connection: Connection, table: sa.Table) -> None:
             connection.execute(sa.text(f"ALTER TABLE {quote(table.name)} ADD COLUMN {quote(column.name)} {kind}"))
 
 
+def add_columns(connection: Connection, table: sa.Table) -> None:
+    """Add the columns that a table of an earlier version does not have; they hold nothing in its rows."""
+    for column in _missing(connection, table):
+        kind = column.type.compile(connection.dialect)
+        try:
+            connection.exec_driver_sql(f'ALTER TABLE "{table.name}" ADD COLUMN "{column.name}" {kind}')
+        except (OperationalError, ProgrammingError):
+            # Two processes may both find it missing.
+            if column in _missing(connection, table):
+                raise
+
+
+def _missing(connection: Connection, table: sa.Table) -> list[sa.Column[Any]]:
+    known = {column["name"] for column in sa.inspect(connection).get_columns(table.name)}
+    return [column for column in table.columns if column.name not in known]
+
+
 def batched(values: Sequence[Item], size: int) -> Iterator[Sequence[Item]]:
     """The values in pieces that a statement can hold."""
     for start in range(0, len(values), size):
@@ -197,6 +214,7 @@ def _open(url: URL, wait_seconds: float) -> Engine:
 def _use_wal(connection: sqlite3.Connection, _: object) -> None:
     # Readers and the one writer do not block each other; each commit is still synced, because batches rely on it.
     connection.execute("PRAGMA journal_mode=WAL").close()
+    connection.execute("PRAGMA synchronous=FULL").close()
 
 
 def _is_contention(error: BaseException) -> bool:

@@ -67,7 +67,14 @@ class SqlQueue:
 
     max_bytes = 1 << 20
 
-    def __init__(self, url: str, clock_ms: Callable[[], int], *, wait_seconds: float = 10) -> None:
+    def __init__(
+        self,
+        url: str,
+        clock_ms: Callable[[], int],
+        *,
+        wait_seconds: float = 10,
+        shortage: Callable[[], str | None] = lambda: None,
+    ) -> None:
         self._database = Database(
             url,
             wait_seconds=wait_seconds,
@@ -75,13 +82,15 @@ class SqlQueue:
             unavailable=QueueUnavailableError,
             tables=[_blocks, _bodies],
         )
-        self._clock_ms = clock_ms
+        self._clock_ms, self._shortage = clock_ms, shortage
 
     def create(self, queue: str) -> None:
         """A queue needs nothing but its name."""
 
     def send(self, messages: Sequence[Outgoing]) -> list[int]:
-        """All of them in one transaction."""
+        """All of them in one transaction; none where room is short."""
+        if reason := self._shortage():
+            raise QueueUnavailableError(f"the queue takes nothing: {reason}")
         if any(len(message.body) > self.max_bytes for message in messages):
             raise PermanentError(f"a message is larger than the {self.max_bytes} bytes a queue takes; claim-check it")
         by_queue: dict[str, list[bytes]] = defaultdict(list)
@@ -128,14 +137,26 @@ class SqlQueue:
 
         def hide(connection: Connection) -> None:
             whole, parts, _ = _held(connection, receipts)
-            for ids in batched(whole, 500):
-                connection.execute(sa.update(_blocks).where(_blocks.c.id.in_(ids)).values(visible_at=until))
+            _change(connection, whole, visible_at=until)
             for block, positions in parts.items():
                 bodies = _sparse(_take_out(connection, block, positions))
                 origin = block.origin or block.id
                 _insert(connection, bodies, block, visible_at=until, lease=block.lease, origin=origin)
 
         self._database.transact(hide)
+
+    def give_back(self, queue: str, receipts: Sequence[Receipt]) -> None:
+        """As if they had not been received; their receipts are good no longer."""
+        now = self._clock_ms()
+
+        def show(connection: Connection) -> None:
+            whole, parts, _ = _held(connection, receipts)
+            _change(connection, whole, visible_at=now, receives=_blocks.c.receives - 1, lease=0, origin=None)
+            for block, positions in parts.items():
+                bodies = list(_take_out(connection, block, positions).values())
+                _insert(connection, bodies, block, visible_at=now, receives=block.receives - 1)
+
+        self._database.transact(show)
 
     def depth(self, queue: str) -> Depth:
         """By the rows of its blocks."""
@@ -303,6 +324,11 @@ def _held(connection: Connection, receipts: Sequence[Any]) -> tuple[list[int], d
         left -= covered
     lost: list[Receipt] = [_Receipt(*key, position) for key, left in wanted.items() for position in sorted(left)]
     return whole, parts, lost
+
+
+def _change(connection: Connection, blocks: Sequence[int], **values: Any) -> None:
+    for ids in batched(blocks, 500):
+        connection.execute(sa.update(_blocks).where(_blocks.c.id.in_(ids)).values(values))
 
 
 def _named(connection: Connection, numbers: Sequence[int]) -> Iterator[Any]:

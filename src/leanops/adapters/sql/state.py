@@ -7,7 +7,7 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import Dialect
 
-from leanops.adapters.sql.database import Database, make_tables
+from leanops.adapters.sql.database import Database, add_columns, make_tables
 from leanops.domain.errors import StateConflictError
 from leanops.ports.state import Key, Row, StateTable, Stored, new_revision
 
@@ -132,6 +132,7 @@ class SqlState:
             target = _definition(table, self._prefix)
             definition = target
             self._database.run(lambda connection: make_tables(connection, [definition]))
+            self._database.run(lambda connection: add_columns(connection, definition))
             self._tables[table.name] = target
         return target
 

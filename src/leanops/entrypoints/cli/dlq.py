@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(no_args_is_help=True)
 LETTERS_SHOWN = 50
+SHOWN_CHARACTERS = 4_000
 _SHOWN = ("topic_name", "status", "attempts", "message_id")
 
 
@@ -97,7 +98,15 @@ def show_letter(runtime: "Embedded", error: dict[str, Any], as_json: bool) -> No
         say(f"the file {error['source']} is gone")
     else:
         say(f"archived, {letter.bytes:,} bytes:")
-        say(letter.text)
+        say(_for_people(letter.text, error["error_id"]))
+
+
+def _for_people(text: str, error_id: str) -> str:
+    """The text; on a screen only its beginning where it is long."""
+    if len(text) <= SHOWN_CHARACTERS or not sys.stdout.isatty():
+        return text
+    hint = f"see them with: leanops dlq show {error_id[:SHORT_ID]} | less"
+    return f"{text[:SHOWN_CHARACTERS]}\n… and {len(text) - SHOWN_CHARACTERS:,} characters more; {hint}"
 
 
 @app.command()

@@ -22,7 +22,11 @@ if TYPE_CHECKING:
 EVENTS_PER_TICK = 1_000
 File = Annotated[str, typer.Argument(metavar="FILE.jsonl|-", help="One event a line; - reads standard input.")]
 Envelope = Annotated[
-    bool, typer.Option("--envelope", help="Each line is an envelope with message_id, publish_time and payload.")
+    bool | None,
+    typer.Option(
+        "--envelope/--no-envelope",
+        help="Each line is an envelope with message_id, publish_time and payload; with --no-envelope none is.",
+    ),
 ]
 Wait = Annotated[
     bool,
@@ -30,7 +34,7 @@ Wait = Annotated[
 ]
 
 
-def publish(topic: Topic, file: File, envelope: Envelope = False, wait: Wait = False) -> None:
+def publish(topic: Topic, file: File, envelope: Envelope = None, wait: Wait = False) -> None:
     """Publish every line of a file as an event. If one line is bad, nothing is published."""
     with opened() as runtime:
         from leanops.runtimes.ingestion import landing_of
@@ -69,7 +73,7 @@ def _lines(file: str) -> Iterator[IO[bytes]]:
         yield source
 
 
-def _checked(platform: "Platform", lines: IO[bytes], file: str, envelope: bool) -> int:
+def _checked(platform: "Platform", lines: IO[bytes], file: str, envelope: bool | None) -> int:
     """How many events there are; raises at the first line that is none."""
     count = 0
     with counting(f"check {file}", None, "events") as progress:
@@ -79,7 +83,7 @@ def _checked(platform: "Platform", lines: IO[bytes], file: str, envelope: bool) 
     return count
 
 
-def _events(platform: "Platform", lines: IO[bytes], file: str, envelope: bool) -> "Iterator[Event]":
+def _events(platform: "Platform", lines: IO[bytes], file: str, envelope: bool | None) -> "Iterator[Event]":
     from leanops.usecases.publish import events_from_lines
 
     return events_from_lines(platform, lines, "standard input" if file == "-" else file, envelope=envelope)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from leanops.entrypoints.cli.homes import opened
 from leanops.entrypoints.cli.options import Json
-from leanops.entrypoints.cli.output import colored, console, print_json, print_table, say
+from leanops.entrypoints.cli.output import colored, console, counted, print_json, print_table, say
 
 if TYPE_CHECKING:
     from leanops.views.background import Background, WorkerStatus
@@ -89,10 +89,16 @@ def show_background(before: "Background") -> None:
         "dead letters to be drained": before.undrained,
     }
     said = ", ".join(f"{count:,} {where}" for where, count in waiting.items() if count)
+    if before.shortage:
+        say(f"no more events are taken in: {before.shortage}", style="bold red")
     if said:
         is_served = any(not worker.is_silent for worker in before.workers)
         hint = "" if is_served else "; leanops serve brings them on"
         say(f"before RAW: {said}{hint}")
+    for queue, depth in before.queues.items():
+        oldest_s = before.oldest_s(queue)
+        if depth.messages and oldest_s is not None:
+            say(f"{queue}: {counted(depth.messages, 'message')}, the oldest sent {_ago(oldest_s)} ago")
     for queue, reason in before.stopped.items():
         say(f"{queue}: stopped by its circuit breaker: {reason}; see leanops breaker show", style="bold red")
 
@@ -100,7 +106,18 @@ def show_background(before: "Background") -> None:
 def _health(worker: "WorkerStatus") -> Any:
     if worker.is_silent:
         return colored("silent", "bold red")
+    if worker.doing and worker.doing_since:
+        doing = f"{worker.doing}, since {worker.doing_since:%H:%M:%S}"
+        return colored(f"{worker.error}; {doing}" if worker.error else doing, "red" if worker.error else "green")
     return colored(worker.error, "red") if worker.error else colored("working", "green")
+
+
+def _ago(seconds: int) -> str:
+    """`40 s`, `12 min`, `3 h`, `2 d`."""
+    for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds // size} {unit}"
+    return f"{seconds} s"
 
 
 def _moment(at: datetime | None) -> str:

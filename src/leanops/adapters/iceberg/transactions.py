@@ -1,0 +1,28 @@
+"""Our own PyIceberg transactions: each is committed on the table its plan has seen, or not at all."""
+
+from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.table import Transaction
+from pyiceberg.table.metadata import TableMetadata
+
+
+class Once(Transaction):
+    """A transaction that a conflict ends.
+
+    PyIceberg would put it on top of whatever came meanwhile, as often as `commit.retry.num-retries` lets it, which is
+    a property for Spark. Whoever planned by what the table held has to look again, and the caller does.
+    """
+
+    def _rebuild_snapshot_updates(self) -> None:
+        # Called after a conflict, once the table was found not to hold this commit: its answer may have been lost.
+        raise CommitFailedException("another commit came first; the change is planned again")
+
+
+class Append(Once):
+    """One append, perhaps with an expiry: nothing in it looks at what it stages, so only the commit applies it.
+
+    PyIceberg's own applies and copies all metadata at each of some twenty looks.
+    """
+
+    @property
+    def table_metadata(self) -> TableMetadata:
+        return self._table.metadata
