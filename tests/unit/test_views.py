@@ -249,17 +249,20 @@ def test_a_curated_table_that_is_a_batch_late_is_told(runtime: Embedded, sources
     assert "leanops cycle" in whole_topic(sources, "orders").problems[0]
 
 
-@pytest.mark.parametrize(("errors", "warns"), [(1_278, True), (129, True), (128, False), (0, False)])
+@pytest.mark.parametrize(
+    ("read", "errors", "warns"),
+    [(1_287, 1_278, True), (1_287, 129, True), (1_287, 128, False), (1_287, 0, False), (10, 10, True), (9, 9, False)],
+)
 def test_many_quarantined_rows_are_a_warning_and_balance_all_the_same(
-    runtime: Embedded, sources: Sources, errors: int, warns: bool
+    runtime: Embedded, sources: Sources, read: int, errors: int, warns: bool
 ) -> None:
-    mark = watermark(1, counts={"read": 1_287, "errors": errors})
+    mark = watermark(1, counts={"read": read, "errors": errors})
     commit(runtime.platform, CURATED, CURATE, [{"idempotency_key": "a"}], mark)
     found = only(sources)
     assert found.balance.balanced
     assert found.as_json()["warnings"] == (
         [
-            f"{errors:,} of 1,287 rows of its newest Curated batch were quarantined, more than 10%; "
+            f"{errors:,} of {read:,} rows of its newest Curated batch were quarantined, more than 10%; "
             "see why with: leanops errors list --topic orders"
         ]
         if warns
