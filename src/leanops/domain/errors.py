@@ -29,6 +29,7 @@ LeanOpsError
 """
 
 from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime
 
 from leanops.domain.problems import Problem
 
@@ -96,9 +97,13 @@ class EngineUnavailableError(RetryableError):
 class LeaseHeldError(RetryableError):
     """Another worker has the resource."""
 
-    def __init__(self, resource: str, owner: str) -> None:
-        super().__init__(f"{resource}: {owner} is working on it; wait for it or for its lease to end")
-        self.resource, self.owner = resource, owner
+    def __init__(self, resource: str, owner: str, until: datetime | None = None) -> None:
+        name = resource.removeprefix("topic/")
+        lasts = f" until {until:%Y-%m-%d %H:%M:%S} UTC unless it renews its lease" if until else ""
+        super().__init__(
+            f"{resource}: {owner} is working on it{lasts}; wait for it, or if it hangs: leanops topics unlock {name}"
+        )
+        self.resource, self.owner, self.until = resource, owner, until
 
 
 class LeaseLostError(RetryableError):

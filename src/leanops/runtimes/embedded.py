@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from leanops.adapters.files.folder import Folder
 from leanops.adapters.files.schemas import SchemaFiles
+from leanops.adapters.host.processes import HostProcesses
 from leanops.adapters.iceberg.catalog import IcebergCatalog
 from leanops.adapters.sql.buffer import SqlBuffer
 from leanops.adapters.sql.queue import SqlQueue
@@ -102,6 +103,7 @@ class Embedded:
             owner=owner or f"{socket.gethostname()}/{os.getpid()}",
             rules=_rules(self.settings),
             secret=self._secret(),
+            processes=HostProcesses(),
             step=step,
         )
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from leanops.domain.errors import LeaseHeldError, OperationBlockedError, reason_of
 from leanops.domain.operations import Standing
 from leanops.ports.state import ATTEMPTS
-from leanops.usecases.batches import record_failure
+from leanops.usecases.batches import record_failure, wait_left_ms
 from leanops.usecases.carry_out import OPERATION, resume
 from leanops.usecases.operations import all_standing
 from leanops.usecases.platform import Platform
@@ -21,7 +21,7 @@ def is_due(platform: Platform, found: Standing) -> bool:
     stored = platform.state.get(ATTEMPTS, (f"{found.operation.topic}/{OPERATION}",))
     if found.blocked or stored is None:
         return not found.blocked
-    return not stored.row["parked"] and int(stored.row["next_try_at"] or 0) <= platform.now_ms()
+    return not stored.row["parked"] and not wait_left_ms(platform, stored.row)
 
 
 def finish(platform: Platform, found: Standing, tell: Callable[[str], None] = lambda _line: None) -> bool:

@@ -10,6 +10,7 @@ from leanops.domain.planning import Outcome
 from leanops.domain.schema import Schema
 from leanops.domain.snapshots import TableView, has_moved, new_range, valid_watermark
 from leanops.ports.state import ATTEMPTS, BATCHES, SCHEMA_REGISTRY, Row
+from leanops.usecases.batches import wait_left_ms
 from leanops.usecases.operations import all_standing
 from leanops.usecases.platform import Platform
 
@@ -122,9 +123,9 @@ def _held_back(platform: Platform, failure: Row | None) -> str | None:
         return None
     if failure["parked"]:
         return f"parked after {failure['tries']} tries: {failure['reason']}"
-    waits = int(failure["next_try_at"] or 0) - platform.now_ms()
+    waits = wait_left_ms(platform, failure)
     tries = "once" if failure["tries"] == 1 else f"{failure['tries']} times"
-    return f"tried {tries}, next try in {waits // 1000} s: {failure['reason']}" if waits > 0 else None
+    return f"tried {tries}, next try in {waits // 1000} s: {failure['reason']}" if waits else None
 
 
 def _text(value: object) -> str | None:

@@ -8,6 +8,7 @@ from leanops.domain.errors import UsageError
 from leanops.domain.flatten import Limits
 from leanops.domain.topics import Databases
 from leanops.ports.clock import Clock, millis
+from leanops.ports.processes import Processes, UnknownProcesses
 from leanops.ports.schemas import Schemas
 from leanops.ports.state import StateStore
 from leanops.ports.tables import Catalog, Lake
@@ -57,6 +58,8 @@ class Platform:
     owner: str
     rules: Rules = field(default_factory=Rules)
     secret: Secret | None = None
+    processes: Processes = field(default_factory=UnknownProcesses)
+    """Tells a lease of a process that runs from one of a process that was killed."""
     step: Callable[[str], None] = no_step
     """Called before and after every durable step; tests stop the work here as a kill would."""
 

@@ -42,7 +42,7 @@ app = typer.Typer(
 )
 app.command("init")(homes.init)
 app.command("demo")(demo.demo)
-app.add_typer(topics.app, name="topics", help="Topics: add, discover, list, show, pause, resume, retry.")
+app.add_typer(topics.app, name="topics", help="Topics: add, discover, list, show, pause, resume, retry, unlock.")
 app.command("serve")(serve.serve)
 app.command("publish")(publish.publish)
 app.command("bridge")(bridge.bridge)
