@@ -52,7 +52,7 @@ class Settings(BaseSettings):
     lease_s: int = Field(
         300,
         ge=3,
-        description="Seconds after which the lease of a worker that was cut off ends; a killed one of this host, at once.",
+        description="Seconds after which the lease of a worker that is cut off ends; of a killed one here at once.",
     )
     operation_wait_s: int = Field(
         120, ge=0, description="Seconds a deploy, rebuild or rollback waits for a cycle to let go of its topic."

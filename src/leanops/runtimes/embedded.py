@@ -5,6 +5,7 @@ import secrets
 import socket
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -52,23 +53,41 @@ def find_home() -> Path:
     here = Path.cwd()
     for folder in (here, *here.parents):
         if (folder / HOME / FILE).exists():
-            return folder / HOME
+            return _ours(folder / HOME)
     raise UsageError(f"no {HOME} here or above; create one with: leanops init")
 
 
-def create_home(home: Path) -> Path:
-    """An empty home; one that is there already stays as it is."""
-    for part in ("warehouse", "schemas", "scratch", "files"):
-        (home / part).mkdir(parents=True, exist_ok=True)
-    key = home / "pii.key"
-    if not key.exists():
-        handle = os.open(key, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(handle, "w") as file:
-            file.write(secrets.token_hex(32))
-    settings = home / FILE
-    if not settings.exists():
-        settings.write_text(SETTINGS)
+def _ours(home: Path) -> Path:
+    """A home that nobody named; its settings become options of our Java, so it must be our own."""
+    me = os.geteuid()
+    for path in (home, home / FILE):
+        owners = {path.stat().st_uid, path.lstat().st_uid} - {me}
+        if owners:
+            raise UsageError(
+                f"{path} belongs to user {owners.pop()}, you are {me}; if you trust it, set LEANOPS_HOME={home}"
+            )
     return home
+
+
+def create_home(home: Path) -> Path:
+    """An empty home that only its owner can read; one that is there already stays as it is."""
+    if not (home / FILE).exists():
+        make_private(home)
+    for part in ("warehouse", "schemas", "scratch", "files"):
+        (home / part).mkdir(mode=0o700, exist_ok=True)
+    for name, text in (("pii.key", secrets.token_hex(32)), (FILE, SETTINGS)):
+        if not (home / name).exists():
+            handle = os.open(home / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            with os.fdopen(handle, "w") as file:
+                file.write(text)
+    return home
+
+
+def make_private(home: Path) -> None:
+    """A folder for a home, closed to others; where it is a mount of somebody else's, `doctor` says what is wrong."""
+    home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with suppress(PermissionError):
+        home.chmod(0o700)
 
 
 class Embedded:

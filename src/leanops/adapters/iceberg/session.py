@@ -78,6 +78,8 @@ def _settings(options: SparkOptions) -> dict[str, str]:
         **{f"{catalog}.{key}": value for key, value in options.catalog.items()},
         # Hadoop's own starts a `chmod` process for every file it writes.
         "spark.hadoop.fs.file.impl": "com.globalmentor.apache.hadoop.fs.BareLocalFileSystem",
+        # Hadoop does not ask the process: files are for their owner alone.
+        "spark.hadoop.fs.permissions.umask-mode": "077",
         "spark.driver.memory": options.driver_memory,
         "spark.driver.extraJavaOptions": _java_options(options),
         "spark.driver.host": "127.0.0.1",

@@ -1,5 +1,6 @@
 """The command line: every command, and the one place that turns failures into a line and an exit code."""
 
+import os
 import sys
 import traceback
 from collections.abc import Sequence
@@ -87,6 +88,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def run(words: Sequence[str]) -> int:
     """Run one command; its exit code."""
+    # Payloads and keys: whatever this process and its children write, Java among them, is for its owner alone.
+    os.umask(0o077)
     debug = "--debug" in words
     if debug:
         _show_logs()
