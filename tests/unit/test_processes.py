@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 
 from leanops.adapters.host.processes import HostProcesses
+from leanops.adapters.host.scratch import fresh_scratch
 from leanops.domain.errors import LeaseHeldError
+from leanops.ports.processes import UnknownProcesses
 from leanops.usecases.leases import acquire, held
 from leanops.usecases.platform import Platform
 from tests.builders import platform_in
@@ -107,3 +109,19 @@ def test_a_lease_without_a_mark_ends_by_its_time_alone(platform: Platform, tmp_p
         acquire(other, "topic/orders")
     with pytest.raises(LeaseHeldError, match="elsewhere/7"):
         acquire(platform, "topic/orders")
+
+
+def test_scratch_of_a_killed_process_is_removed_and_that_of_a_living_one_kept(
+    tmp_path: Path, holder: tuple[subprocess.Popen[str], str]
+) -> None:
+    process, mark = holder
+    folder, processes = tmp_path / "scratch", HostProcesses()
+    for name in (mark, "of-nobody-known", "duckdb"):
+        (folder / name / "blockmgr").mkdir(parents=True)
+    assert fresh_scratch(folder, processes) == folder / processes.mark
+    assert {path.name for path in folder.iterdir()} == {mark, processes.mark, "of-nobody-known", "duckdb"}
+    process.kill()
+    process.wait()
+    fresh_scratch(folder, processes)
+    assert {path.name for path in folder.iterdir()} == {processes.mark, "of-nobody-known", "duckdb"}
+    assert fresh_scratch(folder, UnknownProcesses()) == folder, "without marks everybody shares one"

@@ -194,8 +194,8 @@ class SourceRewrittenError(PermanentError):
     """The source was changed by something other than an append, a compaction or our retention."""
 
 
-def reason_of(failure: Exception) -> str:
+def reason_of(failure: Exception, more: str = "see more of it with leanops --debug") -> str:
     """One line for an outcome. A foreign exception's text may quote data, so only its kind is told."""
     if isinstance(failure, LeanOpsError):
         return str(failure)
-    return f"{type(failure).__name__} from the engine; see more of it with leanops --debug"
+    return f"{type(failure).__name__} from the engine; {more}"

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from leanops.adapters.files.folder import Folder
 from leanops.adapters.files.schemas import SchemaFiles
 from leanops.adapters.host.processes import HostProcesses
+from leanops.adapters.host.scratch import fresh_scratch, own_scratch
 from leanops.adapters.iceberg.catalog import IcebergCatalog
 from leanops.adapters.sql.buffer import SqlBuffer
 from leanops.adapters.sql.queue import SqlQueue
@@ -23,6 +24,7 @@ from leanops.domain.flatten import Limits
 from leanops.domain.topics import Databases
 from leanops.ports.clock import millis
 from leanops.ports.tables import Lake
+from leanops.runtimes.failures import Failures
 from leanops.settings import FILE, Settings, load_settings
 from leanops.usecases.platform import Platform, Rules, Secret, no_step
 from leanops.views.background import Background, background
@@ -113,6 +115,7 @@ class Embedded:
         self._is_lent = spark is not None
         self._starting = threading.Lock()
         self._lakes: dict[str, SparkLake] = {}
+        self.failures = Failures(self.home, self.engine_ended)
         self.platform = Platform(
             catalog=IcebergCatalog(self.catalog),
             lake=self.lake,
@@ -123,6 +126,7 @@ class Embedded:
             rules=_rules(self.settings),
             secret=self._secret(),
             processes=HostProcesses(),
+            explain=self.failures.explain,
             step=step,
         )
 
@@ -141,28 +145,47 @@ class Embedded:
             return self._lakes[name]
 
     def spark(self) -> Any:
-        """The Spark application, started at the first call."""
-        with self._starting:
-            if self._spark is None:
-                from leanops.adapters.iceberg.session import SparkOptions, start_session
+        """The Spark application, started at the first call, and again where its Java has ended."""
+        from leanops.adapters.iceberg.session import SparkOptions, end_of_java, forget_session, start_session
 
+        with self._starting:
+            if self._spark is not None and not self._is_lent and end_of_java(self._spark):
+                forget_session(self._spark)
+                self._spark = None
+                self._lakes.clear()
+            if self._spark is None:
                 self._spark = start_session(
                     SparkOptions(
                         catalog=self.catalog_properties(),
                         master=self.settings.spark_master,
                         driver_memory=self.settings.driver_memory,
                         java_options=self.settings.java_options,
-                        scratch=self.home / "scratch",
+                        scratch=fresh_scratch(self.home / "scratch", self.platform.processes),
                     )
                 )
             return self._spark
+
+    def engine_ended(self, failure: Exception) -> str | None:
+        """Where a failure is the end of Spark's Java: what may have ended it, and what to do."""
+        if self._spark is None:
+            return None
+        from leanops.adapters.iceberg.session import end_of_java
+
+        how = end_of_java(self._spark, failure)
+        memory = f"driver_memory, now {self.settings.driver_memory}, in leanops.toml or LEANOPS_DRIVER_MEMORY"
+        return how and f"Spark's Java {how}: change {memory}; the next try starts a new one"
+
+    @property
+    def scratch(self) -> Path:
+        """Where this process keeps what it has no memory for."""
+        return own_scratch(self.home / "scratch", self.platform.processes)
 
     def sources(self) -> Sources:
         """What the views read from; SQL is answered without Spark."""
         from leanops.adapters.iceberg.query import DuckQuery
 
         platform = self.platform
-        query = DuckQuery(self.catalog, self.home / "scratch")
+        query = DuckQuery(self.catalog, self.scratch)
         return Sources(platform.catalog, platform.state, platform.schemas, query, platform.rules.databases)
 
     def background(self) -> Background:
@@ -193,8 +216,14 @@ class Embedded:
     def close(self) -> None:
         """Let go of the files, and stop Spark unless it was given."""
         if self._spark is not None and not self._is_lent:
-            self._spark.stop()
+            from leanops.adapters.iceberg.session import stop_session
+
+            stop_session(self._spark)
         self._spark = None
+        if self.platform.processes.mark:
+            # Java may still use it; whoever starts Spark next removes what is left.
+            with suppress(OSError):
+                self.scratch.rmdir()
         for store in (self.state, self.queue, self.buffer):
             store.close()
         self.catalog.engine.dispose()

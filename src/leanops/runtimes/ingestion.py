@@ -35,6 +35,7 @@ def processor_of(runtime: Embedded, patience: Patience) -> Processor:
         idempotency_hours=runtime.settings.idempotency_hours,
         patience=patience,
         step=platform.step,
+        explain=platform.explain,
     )
 
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 
 from leanops.domain.batches import STANDARDIZED, new_batch_id
-from leanops.domain.errors import reason_of
 from leanops.domain.records import RawRecord, encode, routed
 from leanops.domain.snapshots import TableView, expirable, valid_watermark
 from leanops.domain.tables import RAW
@@ -98,7 +97,7 @@ def _flush(stream: Stream, flush_id: str) -> Flushed:
         try:
             _land(platform, topic, records, flush_id)
         except Exception as failure:  # noqa: BLE001 - a table that fails does not stop the others
-            result.failures[topic] = reason_of(failure)
+            result.failures[topic] = platform.explain(failure)
             continue
         result.records += len(records)
         result.tables[topic] = time.perf_counter() - started

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from leanops.domain.errors import LeaseHeldError, OperationBlockedError, reason_of
+from leanops.domain.errors import LeaseHeldError, OperationBlockedError
 from leanops.domain.operations import Standing
 from leanops.ports.state import ATTEMPTS
 from leanops.usecases.batches import record_failure, wait_left_ms
@@ -35,8 +35,9 @@ def finish(platform: Platform, found: Standing, tell: Callable[[str], None] = la
         tell(str(blocked))
         return False
     except Exception as failure:  # noqa: BLE001 - one topic's operation does not stop another's
-        record_failure(platform, topic, OPERATION, reason_of(failure))
-        tell(f"{topic}: its {work} failed, and will be tried again: {reason_of(failure)}")
+        reason = platform.explain(failure)
+        record_failure(platform, topic, OPERATION, reason)
+        tell(f"{topic}: its {work} failed, and will be tried again: {reason}")
         return False
     tell(f"{topic}: its {work} is finished")
     return True

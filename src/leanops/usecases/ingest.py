@@ -46,6 +46,7 @@ class Processor:
     """How long a message_id is remembered, so that a repeat is dropped; 0 leaves that to Standardized."""
     patience: Patience = field(default_factory=Patience)
     step: Callable[[str], None] = no_step
+    explain: Callable[[Exception], str] = reason_of
 
 
 @dataclass
@@ -96,7 +97,7 @@ def work(processor: Processor, queue: Queue, name: str, at_most: int) -> Ingeste
     except RetryableError:
         raise
     except Exception as failure:  # noqa: BLE001 - unknown: the messages come again, alone in the end, then are dead
-        result = Ingested(failed=list(received), reasons=[reason_of(failure)])
+        result = Ingested(failed=list(received), reasons=[processor.explain(failure)])
     processor.step("before delete")
     processor.patience.persist(lambda: queue.delete(name, result.done), hold)
     for message in result.failed:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from leanops.domain.batches import CURATED, STANDARDIZED, pipeline_id
-from leanops.domain.errors import UnknownTopicError, reason_of
+from leanops.domain.errors import UnknownTopicError
 from leanops.domain.operations import Standing
 from leanops.domain.planning import Outcome
 from leanops.domain.schema import Schema
@@ -61,7 +61,7 @@ def _guarded(platform: Platform, state: Row, failures: dict[str, Row], begun: se
     try:
         return _plan(platform, state, failures, begun)
     except Exception as failure:  # noqa: BLE001 - a topic whose tables cannot be read does not stop the others
-        return TopicPlan(str(state["topic_name"]), outcome=Outcome.FAILED, reason=reason_of(failure))
+        return TopicPlan(str(state["topic_name"]), outcome=Outcome.FAILED, reason=platform.explain(failure))
 
 
 def _plan(platform: Platform, state: Row, failures: dict[str, Row], begun: set[str]) -> TopicPlan:

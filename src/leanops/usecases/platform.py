@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from leanops.domain.batches import ColumnLimits
-from leanops.domain.errors import UsageError
+from leanops.domain.errors import UsageError, reason_of
 from leanops.domain.flatten import Limits
 from leanops.domain.topics import Databases
 from leanops.ports.clock import Clock, millis
@@ -60,6 +60,8 @@ class Platform:
     secret: Secret | None = None
     processes: Processes = field(default_factory=UnknownProcesses)
     """Tells a lease of a process that runs from one of a process that was killed."""
+    explain: Callable[[Exception], str] = reason_of
+    """One line for a failure that stops only a part of the work; a runtime may keep its trace too."""
     step: Callable[[str], None] = no_step
     """Called before and after every durable step; tests stop the work here as a kill would."""
 

@@ -2,8 +2,11 @@
 
 import logging
 import os
+import signal
+import subprocess
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,6 +14,9 @@ from typing import Any
 from leanops.adapters.iceberg.jars import cache_dir, fetch_jars, java_home
 
 CATALOG = "leanops"
+_ENDING_S = 5.0
+_JAVA = "_leanops_java"
+"""Where a session keeps its Java process: PySpark knows only the newest."""
 ICEBERG = "1.12.0"
 _RUNTIMES = {"3.5": "iceberg-spark-runtime-3.5_2.12", "4.1": "iceberg-spark-runtime-4.1_2.13"}
 _LOGGING = Path(__file__).with_name("log4j2.properties")
@@ -46,12 +52,87 @@ def start_session(options: SparkOptions) -> Any:
     # On the class path from the start: Spark touches files before it adds its own jars.
     session = builder.config("spark.driver.extraClassPath", os.pathsep.join(map(str, jars))).getOrCreate()
     session.sparkContext.setLogLevel(_log_level())
+    _quieten(session)
+    setattr(session, _JAVA, getattr(session.sparkContext._gateway, "proc", None))
     return session
+
+
+def end_of_java(session: Any, failure: Exception | None = None) -> str | None:
+    """How the Java of a session has ended and why that may be; None while it runs.
+
+    A failure that looks like its end may be seen a moment before the end is.
+    """
+    process = getattr(session, _JAVA, None)
+    if process is None:
+        return None
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(_ENDING_S if failure and _is_silence(failure) else 0)
+    code = process.poll()
+    if code is None:
+        return None
+    if code == -signal.SIGKILL:
+        return "was killed, as the system does where memory runs out (then give Java less) or a person"
+    return f"ended with code {code}, as it does where its heap is too small (then give it more)"
+
+
+def _is_silence(failure: Exception) -> bool:
+    from py4j.protocol import Py4JError, Py4JNetworkError  # type: ignore[import-untyped]
+
+    # Its subclasses are answers; the class itself is what is left where none came.
+    return isinstance(failure, (ConnectionError, EOFError, Py4JNetworkError)) or type(failure) is Py4JError
+
+
+def stop_session(session: Any) -> None:
+    """End the application; its Java stays for the next one, unless it has ended."""
+    if end_of_java(session):
+        forget_session(session)
+    else:
+        session.stop()
+
+
+def forget_session(session: Any) -> None:
+    """Make PySpark forget a Java that has ended, so that the next session starts another one."""
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    if getattr(SparkContext._gateway, "proc", None) is not getattr(session, _JAVA, None):
+        return  # another home of this process has begun a new one
+    context: Any = session.sparkContext
+    # The first call fails at Java, and the second one stops what is left on our side.
+    for _ in range(2):
+        with suppress(Exception):
+            context.stop()
+    with suppress(Exception):
+        context._gateway.shutdown()
+    for holder, names in (
+        (SparkContext, ("_gateway", "_jvm", "_active_spark_context")),
+        (SparkSession, ("_instantiatedSession", "_activeSession")),
+    ):
+        for name in names:
+            setattr(holder, name, None)
+
+
+def _quieten(session: Any) -> None:
+    """PySpark and py4j print traces of their own where Java is gone; what fails is told once, by us."""
+    if _is_debugged():
+        return
+    logging.getLogger().addFilter(_is_not_py4j)
+    server = getattr(session.sparkContext, "_accumulatorServer", None)
+    if server is not None:
+        server.handle_error = lambda *_request: None
+
+
+def _is_not_py4j(record: logging.LogRecord) -> bool:
+    return "py4j" not in Path(record.pathname).parts
 
 
 def _log_level() -> str:
     """Spark tells its errors only to those who look for them: what fails is told once, by us."""
-    return "ERROR" if logging.getLogger("leanops").isEnabledFor(logging.DEBUG) else "OFF"
+    return "ERROR" if _is_debugged() else "OFF"
+
+
+def _is_debugged() -> bool:
+    return logging.getLogger("leanops").isEnabledFor(logging.DEBUG)
 
 
 def _java_options(options: SparkOptions) -> str:

@@ -121,7 +121,20 @@ def _explained(failure: Exception) -> tuple[str, int]:
     """One line, and the exit code. A foreign failure may quote data, so only its kind is told."""
     if isinstance(failure, LeanOpsError):
         return str(failure), USAGE if isinstance(failure, UsageError) else FAILED
-    return f"unexpected {type(failure).__name__}; run it again as leanops --debug … and report the trace", FAILED
+    return f"unexpected {type(failure).__name__}; {_trace(failure) or 'run it again as leanops --debug …'}", FAILED
+
+
+def _trace(failure: Exception) -> str | None:
+    """Where the home, if there is one, keeps the trace."""
+    from leanops.adapters.files.traces import Traces
+    from leanops.runtimes.embedded import find_home
+    from leanops.runtimes.failures import LOGS, kept
+
+    try:
+        where = kept(Traces(find_home() / LOGS), failure)
+    except LeanOpsError:
+        return None
+    return where and f"{where}; report it"
 
 
 def _complain(text: str, code: int) -> int:

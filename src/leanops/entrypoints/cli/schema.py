@@ -260,7 +260,7 @@ def _active(platform: "Platform", topic: str) -> "Schema":
 def _version(platform: "Platform", topic: str, version: int) -> "Schema":
     from leanops.domain.schema import schema_from_json
 
-    return schema_from_json(_archived(platform, topic, version), f"version {version}")
+    return schema_from_json(_archived(platform, topic, version), f"version {version}", is_deployed=True)
 
 
 def _archived(platform: "Platform", topic: str, version: int) -> str:
