@@ -84,9 +84,10 @@ def _java() -> Finding:
 
 def _jars() -> Finding:
     from leanops.adapters.iceberg.jars import cache_dir, fetch_jars, java_home
-    from leanops.adapters.iceberg.session import coordinates
+    from leanops.adapters.iceberg.session import PINS, coordinates
 
-    jars = fetch_jars(coordinates("sqlite"), cache_dir(), java=java_home() / "bin" / "java", transitive=False)
+    java = java_home() / "bin" / "java"
+    jars = fetch_jars(coordinates("sqlite"), cache_dir(), java=java, transitive=False, pins=PINS)
     return Finding("jars", True, f"{len(jars)} in {jars[0].parent}")
 
 

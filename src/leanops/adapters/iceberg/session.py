@@ -22,6 +22,14 @@ _RUNTIMES = {"3.5": "iceberg-spark-runtime-3.5_2.12", "4.1": "iceberg-spark-runt
 _LOGGING = Path(__file__).with_name("log4j2.properties")
 _DRIVERS = {"sqlite": "org.xerial:sqlite-jdbc:3.50.3.0", "postgresql": "org.postgresql:postgresql:42.7.8"}
 _LOCAL_FILES = "com.globalmentor:hadoop-bare-naked-local-fs:0.1.0"
+PINS = {
+    f"{_RUNTIMES['3.5']}-{ICEBERG}.jar": "8dd8c90e54ed1a20f2461309d047a255ee56382eb7c0a46162b27a4936fd86dc",
+    f"{_RUNTIMES['4.1']}-{ICEBERG}.jar": "3123c3798af642dd537230923548e013ef41cc28b6626e5225808cf5670a0f82",
+    "sqlite-jdbc-3.50.3.0.jar": "a3f53a2aa15ae9425a9e793bbe9c8e5288febeb4b65ef5c1a4e80d4c2045cf08",
+    "postgresql-42.7.8.jar": "2a32a9dcbc42d67a50ad3a0de5efd102c8d2be46720045f2cbd6689f160ab7c7",
+    "hadoop-bare-naked-local-fs-0.1.0.jar": "e0cc30fb0531eb0b59468dc0abf5b257533d2365b5e9f45e795edd707aa78c62",
+}
+"""SHA-256 of every jar, as Maven Central delivers it; a new version needs a new line here."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +53,8 @@ def start_session(options: SparkOptions) -> Any:
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     from pyspark.sql import SparkSession
 
-    jars = fetch_jars(coordinates(options.engine), cache_dir(), java=home / "bin" / "java", transitive=False)
+    java = home / "bin" / "java"
+    jars = fetch_jars(coordinates(options.engine), cache_dir(), java=java, transitive=False, pins=PINS)
     builder = SparkSession.builder.master(options.master).appName("leanops")
     for key, value in {**_settings(options), **options.extra}.items():
         builder = builder.config(key, value)
