@@ -1,7 +1,7 @@
 """A schema planned on real rows: what it would do to them, to the tables, and for how long."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
 from leanops.domain.columns import register
@@ -78,6 +78,14 @@ class SchemaPlan:
         is_breaking = self.needs == "rebuild" and self.difference.kind != Kind.FIRST
         is_lost = self.source == "retired" and self.needs == "rebuild"
         return self.leaving == 0 and not is_lost and not is_breaking and self.difference.kind != Kind.BREAKING
+
+    def without_values(self) -> "SchemaPlan":
+        """The same plan for readers who may not read the rows: its examples have message ids, and no values."""
+        groups = [
+            replace(group, examples=tuple(Example(one.message_id, None) for one in group.examples))
+            for group in self.failures
+        ]
+        return replace(self, failures=tuple(groups))
 
     def as_json(self) -> dict[str, Any]:
         """The form of `schema plan --json`."""

@@ -210,7 +210,7 @@ def _agreed_plan(platform: "Platform", wish: _Wish) -> "SchemaPlan | None":
     refusal = _refusal(wish, new, found)
     with waiting("trying it on rows"):
         plan = None if refusal else plan_on_rows(platform, wish.topic, new, found, is_shown=not wish.yes)
-    for line in plan_lines(plan) if plan else difference_lines(found):
+    for line in plan_lines(plan.without_values()) if plan else difference_lines(found):
         note(f"  {line}")
     if refusal:
         raise UsageError(refusal)
