@@ -49,7 +49,11 @@ class Settings(BaseSettings):
     removed_after_batches: int = Field(10, ge=1, description="A path unseen for this many batches is drift REMOVED.")
     tries: int = Field(5, ge=1, description="A layer that failed this often is parked until it is retried.")
     backoff_s: int = Field(60, ge=0, description="Seconds before a failed layer is tried again; doubles each time.")
-    lease_s: int = Field(300, ge=3, description="Seconds after which the lease of a dead worker ends.")
+    lease_s: int = Field(
+        300,
+        ge=3,
+        description="Seconds after which the lease of a worker that is cut off ends; of a killed one here at once.",
+    )
     operation_wait_s: int = Field(
         120, ge=0, description="Seconds a deploy, rebuild or rollback waits for a cycle to let go of its topic."
     )

@@ -77,6 +77,7 @@ def test_a_foreign_failure_is_one_line_without_its_text_and_a_trace_on_demand(
     assert ran.err.count("\n") == 1
     assert "ValueError" in ran.err
     assert "payload text" not in ran.err
+    assert f"its trace is in {home}/logs/failures.log" in ran.err
     traced = leanops("status", "--debug")
     assert traced.code == 1
     assert "Traceback" in traced.err

@@ -1,11 +1,17 @@
 """Topics on the command line, and the log of who changed them."""
 
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from leanops.domain.errors import LeaseLostError
+from leanops.runtimes.embedded import Embedded
+from leanops.usecases.leases import acquire, check
 from tests.unit.conftest import Leanops
+
+TIME = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC"
 
 
 @pytest.fixture
@@ -84,3 +90,28 @@ def test_a_cycle_without_a_schema_waits_and_starts_no_spark(leanops: Leanops, to
 
 def test_a_cycle_of_an_unknown_topic_is_a_usage_error(leanops: Leanops, topic: str) -> None:
     assert leanops("cycle", "--topic", "nosuch").code == 2
+
+
+def test_unlock_says_who_held_the_lease_and_is_logged(leanops: Leanops, topic: str, home: Path) -> None:
+    runtime = Embedded(home, owner="laptop/4711")
+    lease = acquire(runtime.platform, "topic/orders")
+    acquire(runtime.platform, "dlq/drain")
+    asked = leanops("topics", "unlock", topic)
+    told = re.fullmatch(rf"error: orders: (held by laptop/4711, .* at {TIME}, until {TIME}); .* --yes\n", asked.err)
+    assert asked.code == 2
+    assert told
+    ended = leanops("topics", "unlock", topic, "--yes")
+    assert (ended.code, ended.out) == (0, f"orders is unlocked: {told[1]}\n")
+    assert leanops("topics", "unlock", topic).out == "orders is not locked; nothing changed\n"
+    assert leanops("topics", "unlock", "dlq/drain", "--yes").code == 0
+    with pytest.raises(LeaseLostError):
+        check(runtime.platform, lease)
+    runtime.close()
+    logged = [(row["action"], row["topic_name"], row["details"]) for row in audit(leanops)]
+    assert logged[-2] == ("topics unlock", "orders", f'{{"held": "{told[1]}"}}')
+    assert logged[-1][:2] == ("topics unlock", "dlq/drain")
+
+
+@pytest.mark.parametrize("name", ["nosuch", "topic/orders"])
+def test_a_lease_that_does_not_exist_cannot_be_unlocked(leanops: Leanops, topic: str, name: str) -> None:
+    assert leanops("topics", "unlock", name, "--yes").code == 2

@@ -101,7 +101,37 @@ def test_a_pattern_that_could_overflow_the_stack_of_java_needs_a_short_text(
 
 
 @pytest.mark.parametrize(
-    "pattern", ["[A-Z]{2}[0-9]+", r"\d+(\.\d+)?", "[a-z]{2,}", r"[)*]\)*", "([0-9]{3}-){3}", "(a)\\1"]
+    ("pattern", "room"),
+    [
+        (r"\d+(\.\d+)?", 1_000),
+        ("[^@ ]+@[^@ ]+", 1_000),
+        (r"\S+@\S+\.\S+", 500),
+        (".*.*.*.*x", 100),
+        ("([0-9]*-){3}", 500),
+        ("a{0,500}a{0,500}", 1_000),
+        ("(?=.*[a-z])(?=.*[0-9])[a-z0-9]{8}", 1_000),
+        ("x".join(["a*"] * 200), 10),
+    ],
+)
+def test_a_pattern_that_could_run_for_hours_needs_a_short_text(pattern: str, room: int) -> None:
+    for most in ({}, {"max_length": room + 1}):
+        found = problems(rules={"pattern": pattern, **most})
+        assert [(one.code, one.pointer) for one in found] == [("slow_pattern", "/payload_columns/0/rules/pattern")]
+        assert found[0].hint == f"give the column a max_length of at most {room}"
+    assert schema(column(rules={"pattern": pattern, "max_length": room}))
+
+
+def test_a_slow_pattern_that_was_deployed_before_can_still_be_read() -> None:
+    text = schema_text(column(rules={"pattern": "[a-z]+[a-z]+"}))
+    with pytest.raises(InvalidSchemaError, match="could take hours"):
+        schema_from_json(text, "schema.json")
+    assert schema_from_json(text, "schema.json", is_deployed=True)
+    with pytest.raises(InvalidSchemaError):
+        schema_from_json(schema_text(column(rules={"pattern": "("})), "schema.json", is_deployed=True)
+
+
+@pytest.mark.parametrize(
+    "pattern", ["[A-Z]{2}[0-9]+", r"\d{1,9}(\.\d+)?", "[a-z]{2,}", r"[)*]\)*", "([0-9]{3}-){3}", "(a)\\1"]
 )
 def test_a_pattern_that_repeats_no_group_for_long_needs_no_length(pattern: str) -> None:
     assert schema(column(rules={"pattern": pattern}))

@@ -1,5 +1,6 @@
 """The doctor: each problem is found, told, and comes with a way to fix it."""
 
+import sqlite3
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,29 @@ def test_a_key_that_others_can_read_is_a_problem(leanops: Leanops, home: Path) -
     code, found = findings(leanops)
     assert (code, found["pii key"]["ok"]) == (3, False)
     assert found["pii key"]["fix"] == f"chmod 600 {home / 'pii.key'}"
+
+
+@pytest.mark.parametrize("name", ["", "state.db", "queue.db-wal"])
+def test_a_home_that_others_can_read_is_a_problem(leanops: Leanops, home: Path, name: str) -> None:
+    path = home / name
+    if name:
+        sqlite3.connect(home / name.removesuffix("-wal")).close()
+        path.touch()
+    path.chmod(0o755)
+    code, found = findings(leanops)
+    assert (code, found["private"]["found"]) == (3, f"{path} is open to others, mode 755")
+    assert found["private"]["fix"] == f"chmod -R go-rwx {home}"
+
+
+def test_a_home_of_somebody_else_is_a_problem(leanops: Leanops, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    owner = home.stat().st_uid
+    monkeypatch.setattr("os.geteuid", lambda: owner + 1)
+    assert findings(leanops)[1]["private"] == {
+        "name": "private",
+        "ok": False,
+        "found": f"{home} belongs to user {owner}",
+        "fix": f"chown -R {owner + 1} {home}",
+    }
 
 
 def test_a_missing_key_is_a_problem_unless_the_variable_has_it(

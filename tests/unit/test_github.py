@@ -135,3 +135,8 @@ def test_the_deploy_step_deploys_everything_where_nothing_is_known_to_be_before(
 def test_the_deploy_step_goes_on_after_a_file_that_is_refused_and_fails_in_the_end(schemas: Path, echo: Path) -> None:
     done = run(SCRIPTS["Deploy"], schemas, echo, BEFORE="0" * 40, CODE="3")
     assert (done.returncode, done.stdout) == (1, deployed("orders", "users"))
+
+
+def test_what_is_posted_into_a_pull_request_has_no_values_of_rows() -> None:
+    (planned,) = [command for command in COMMANDS if "leanops schema plan" in command and not command.startswith("#")]
+    assert "--values" not in planned

@@ -1,5 +1,7 @@
 """Java and its jars, without the network: Ivy reads a repository made here, or finds nobody to talk to."""
 
+import hashlib
+import re
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -8,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from leanops.adapters.iceberg.jars import STORE_PASSWORD, cache_dir, fetch_jars, java_home, write_trust_store
+from leanops.adapters.iceberg.session import ICEBERG, PINS, coordinates
 from leanops.domain.errors import EngineUnavailableError, PermanentError, RetryableError
 
 APP, LIBRARY = "org.example:app:1.0", "org.example:library:2.0"
@@ -89,6 +92,35 @@ def test_a_damaged_folder_is_fetched_anew(repository: Path, java: Path, tmp_path
 
     assert again == jar
     assert again.read_bytes() == b"library" * 1000
+
+
+def test_a_jar_that_is_not_the_pinned_one_is_refused_before_it_is_kept(
+    repository: Path, java: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(PermanentError, match=r"^library-2\.0\.jar is not the jar it should be .* a mirror\), then try"):
+        fetch_jars([LIBRARY], tmp_path / "cache", java=java, pins={"library-2.0.jar": "0" * 64})
+    with pytest.raises(PermanentError, match="not the jar it should be"):
+        fetch_jars([LIBRARY], tmp_path / "cache", java=java, pins={})
+    assert list((tmp_path / "cache" / "jars").iterdir()) == []
+
+
+def test_a_jar_that_was_changed_in_the_cache_is_refused(repository: Path, java: Path, tmp_path: Path) -> None:
+    pins = {"library-2.0.jar": hashlib.sha256(b"library" * 1000).hexdigest()}
+    [jar] = fetch_jars([LIBRARY], tmp_path / "cache", java=java, pins=pins)
+    assert fetch_jars([LIBRARY], tmp_path / "cache", java=NO_JAVA, pins=pins) == [jar]
+    jar.write_bytes(b"Library" * 1000)
+    with pytest.raises(PermanentError, match=f"delete {jar.parent}, then try again$") as refused:
+        fetch_jars([LIBRARY], tmp_path / "cache", java=NO_JAVA, pins=pins)
+    assert "\n" not in str(refused.value)
+
+
+def test_every_jar_of_every_engine_is_pinned() -> None:
+    for engine in ("sqlite", "postgresql"):
+        for coordinate in coordinates(engine):
+            _, artifact, version = coordinate.split(":")
+            assert re.fullmatch("[0-9a-f]{64}", PINS[f"{artifact}-{version}.jar"])
+    lines = [name for name in PINS if name.startswith("iceberg-spark-runtime-")]
+    assert sorted(lines) == [f"iceberg-spark-runtime-{line}-{ICEBERG}.jar" for line in ("3.5_2.12", "4.1_2.13")]
 
 
 def test_two_at_once_get_the_same_files_and_leave_nothing_behind(repository: Path, java: Path, tmp_path: Path) -> None:

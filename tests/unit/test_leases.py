@@ -15,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from leanops.domain.errors import LeaseHeldError, LeaseLostError, RetryableError
 from leanops.ports.state import LOCKS
-from leanops.usecases.leases import Lease, acquire, check, held, release, renew
+from leanops.usecases.leases import Held, Lease, acquire, check, held, release, renew, unlock
 from leanops.usecases.platform import Platform
 from tests.builders import NOW_MS, Clock, platform_in
 
@@ -114,6 +114,56 @@ def test_a_lease_nobody_ever_took_is_not_held(one: Platform) -> None:
     for attempt in (check, renew, release):
         with pytest.raises(LeaseLostError):
             attempt(one, Lease("topic/t", "one", 1))
+
+
+@pytest.mark.parametrize("ahead_s", [LEASE_S + 1, 86_400])
+def test_a_lease_taken_while_the_clock_was_ahead_is_over(
+    one: Platform, two: Platform, clock: Clock, ahead_s: int
+) -> None:
+    clock.advance(ahead_s)
+    old = acquire(one, "topic/t")
+    clock.advance(-ahead_s)
+    with pytest.raises(LeaseLostError):
+        check(one, old)
+    mine = acquire(two, "topic/t")
+    check(two, mine)
+    with pytest.raises(LeaseLostError):
+        renew(one, old)
+
+
+@pytest.mark.parametrize("back_s", [0.001, 5])
+def test_a_clock_that_is_set_back_a_little_takes_no_lease_away(
+    one: Platform, two: Platform, clock: Clock, back_s: float
+) -> None:
+    lease = acquire(one, "topic/t")
+    clock.advance(-back_s)
+    check(one, lease)
+    with pytest.raises(LeaseHeldError):
+        acquire(two, "topic/t")
+
+
+def test_whoever_is_refused_is_told_who_has_the_lease_and_until_when(one: Platform, two: Platform) -> None:
+    acquire(one, "topic/t")
+    acquire(one, "dlq/drain")
+    with pytest.raises(LeaseHeldError) as told:
+        acquire(two, "topic/t")
+    assert str(told.value) == (
+        "topic/t: one is working on it until 2026-11-15 08:05:00 UTC unless it renews its lease; wait for it, "
+        "or if it hangs: leanops topics unlock t"
+    )
+    with pytest.raises(LeaseHeldError, match="leanops topics unlock dlq/drain"):
+        acquire(two, "dlq/drain")
+
+
+def test_an_unlocked_lease_is_free_and_its_former_holder_cannot_renew_it(one: Platform, two: Platform) -> None:
+    lease = acquire(one, "topic/t")
+    assert unlock(two, "topic/t") == Held("one", NOW_MS, NOW_MS + 300_000)
+    for attempt in (check, renew, release):
+        with pytest.raises(LeaseLostError):
+            attempt(one, lease)
+    assert unlock(two, "topic/t") is None
+    assert acquire(two, "topic/t").generation > lease.generation
+    assert unlock(two, "topic/never") is None
 
 
 def test_of_many_workers_at_once_exactly_one_gets_the_lease(tmp_path: Path, clock: Clock) -> None:
@@ -236,7 +286,7 @@ class Leases(RuleBasedStateMachine):
             except RetryableError:
                 assert lease.generation < self.newest
 
-    @rule(seconds=st.sampled_from([1, 150, 299, 300]))
+    @rule(seconds=st.sampled_from([1, 150, 299, 300, -1, -299, -86_400, 86_400]))
     def wait(self, seconds: int) -> None:
         self.clock.advance(seconds)
 

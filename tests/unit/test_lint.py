@@ -112,6 +112,7 @@ INDEX: dict[str, tuple[str, str, str]] = {
     "pii_default_key_in_clear": ("pii_key_in_clear", "/payload_columns/0/pii", 'set keys.pii to "hmac"'),
     "pii_version_in_clear": ("pii_key_in_clear", "/keys/version", "name another path"),
     "pattern_repeats_a_group": ("bad_pattern", "/payload_columns/0/rules/pattern", "a max_length of at most 500"),
+    "pattern_runs_for_hours": ("slow_pattern", "/payload_columns/0/rules/pattern", "a max_length of at most 500"),
     "pattern_with_a_zero": ("bad_pattern", "/payload_columns/0/rules/pattern", "in a simpler way"),
     "pii_sealed_key_in_clear": ("pii_in_clear", "/payload_columns/0/path", "its pii too"),
     "version_at_the_default_key": ("key_conflict", "/keys/version", "another path for the version"),

@@ -16,7 +16,9 @@ from leanops.domain.tables import STANDARDIZED as STANDARDIZED_TABLE
 from leanops.ports.state import SCHEMA_REGISTRY
 from leanops.usecases import operations
 from leanops.usecases.batches import begin, record_failure
+from leanops.usecases.carry_out import OPERATION
 from leanops.usecases.deploy_schema import deploy_schema
+from leanops.usecases.finish import is_due
 from leanops.usecases.leases import Lease, acquire
 from leanops.usecases.plan_cycle import TopicPlan, plan_cycle
 from leanops.usecases.platform import Platform, Rules
@@ -262,3 +264,24 @@ def test_without_topics_there_is_nothing_to_plan(tmp_path: Path) -> None:
     with platform_in(tmp_path / "empty") as empty:
         assert plan_cycle(empty, None) == []
         assert empty.rules == Rules()
+
+
+def test_a_failure_noted_while_the_clock_was_ahead_is_tried_again_now(platform: Platform, clock: Clock) -> None:
+    onboard(platform, events=1)
+    clock.advance(86_400)
+    record_failure(platform, "orders", STANDARDIZED, "broken")
+    assert plan(platform).outcome is Outcome.PRIOR_FAILED
+    clock.advance(-86_400)
+    assert plan(platform).outcome is None
+    clock.advance(86_400 - 5)
+    assert plan(platform).outcome is Outcome.PRIOR_FAILED, "a clock that differs by seconds changes nothing"
+
+
+def test_an_operation_that_failed_while_the_clock_was_ahead_is_due_now(platform: Platform, clock: Clock) -> None:
+    operation = Operation("op", "orders", Work.REBUILD, "someone", NOW_MS, 1)
+    found = operations.begin(platform, operation, Stage.BUILDING, LEASE)
+    clock.advance(86_400)
+    record_failure(platform, "orders", OPERATION, "broken")
+    assert not is_due(platform, found)
+    clock.advance(-86_400)
+    assert is_due(platform, found)

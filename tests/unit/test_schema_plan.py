@@ -115,6 +115,13 @@ def test_the_lines_tell_rows_and_reasons() -> None:
     assert '7 rule_min amount: is less than 5; m1 has "4\\""; m2' in text
 
 
+def test_a_plan_for_others_names_messages_and_shows_none_of_their_values() -> None:
+    group = FailureGroup("rule_min", "amount", "is less than 5", 7, (Example("m1", "4"), Example("m2", None)))
+    plan = replace(PLAN, failing=7, failures=(group,)).without_values()
+    assert "7 rule_min amount: is less than 5; m1; m2" in "\n".join(plan_lines(plan)).replace("    ", "")
+    assert [one["value"] for one in plan.as_json()["failures"][0]["examples"]] == [None, None]
+
+
 def test_a_sample_and_rows_of_raw_are_named_as_such() -> None:
     plan = replace(PLAN, source="raw", judged=80, is_sample=True, parse_errors=3, missing_keys=0)
     text = "\n".join(plan_lines(plan))

@@ -70,7 +70,8 @@ def column_problems(draft: Draft) -> Iterator[Problem]:
     fault = None if pattern is None else fault_of(pattern, most)
     if fault:
         message = f"{quoted(str(pattern))} {fault.why}"
-        yield Problem(Code.BAD_PATTERN, f"{draft.pointer}/rules/pattern", message, fault.hint)
+        code = Code.SLOW_PATTERN if fault.is_slow else Code.BAD_PATTERN
+        yield Problem(code, f"{draft.pointer}/rules/pattern", message, fault.hint)
     if least is not None and most is not None and least > most:
         message = f"min_length {least} is more than max_length {most}"
         yield Problem(Code.CONTRADICTION, f"{draft.pointer}/rules/min_length", message, "lower it, or raise max_length")

@@ -33,6 +33,7 @@ LeanOpsError
 """
 
 from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime
 
 from leanops.domain.problems import Problem
 
@@ -112,9 +113,13 @@ class EngineUnavailableError(RetryableError):
 class LeaseHeldError(RetryableError):
     """Another worker has the resource."""
 
-    def __init__(self, resource: str, owner: str) -> None:
-        super().__init__(f"{resource}: {owner} is working on it; wait for it or for its lease to end")
-        self.resource, self.owner = resource, owner
+    def __init__(self, resource: str, owner: str, until: datetime | None = None) -> None:
+        name = resource.removeprefix("topic/")
+        lasts = f" until {until:%Y-%m-%d %H:%M:%S} UTC unless it renews its lease" if until else ""
+        super().__init__(
+            f"{resource}: {owner} is working on it{lasts}; wait for it, or if it hangs: leanops topics unlock {name}"
+        )
+        self.resource, self.owner, self.until = resource, owner, until
 
 
 class LeaseLostError(RetryableError):
@@ -237,8 +242,8 @@ class SourceRewrittenError(PermanentError):
     """The source was changed by something other than an append, a compaction or our retention."""
 
 
-def reason_of(failure: Exception) -> str:
+def reason_of(failure: Exception, more: str = "see more of it with leanops --debug") -> str:
     """One line for an outcome. A foreign exception's text may quote data, so only its kind is told."""
     if isinstance(failure, LeanOpsError):
         return str(failure)
-    return f"{type(failure).__name__} from the engine; see more of it with leanops --debug"
+    return f"{type(failure).__name__} from the engine; {more}"

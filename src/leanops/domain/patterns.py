@@ -1,5 +1,6 @@
 """Patterns of schema files: regular expressions that Java and Python read alike, as far as one can tell."""
 
+import math
 import re
 from typing import NamedTuple
 
@@ -21,6 +22,9 @@ _PIECE = re.compile(
 # What these take may be one unit of UTF-16 or two, and then Java counts on the stack.
 _WIDE = (".", "[^", r"\S", r"\D", r"\W")
 _ROOMY = (1_000, 500, 200, 100, 50, 20, 10)
+_MOST_STEPS = 3e7
+"""About a second of Java for one text."""
+_MANY = 100
 
 
 class Fault(NamedTuple):
@@ -28,6 +32,8 @@ class Fault(NamedTuple):
 
     why: str
     hint: str = "write it in a simpler way"
+    is_slow: bool = False
+    """It works, on texts that are short enough."""
 
 
 def fault_of(pattern: str, max_length: int | None = None) -> Fault | None:
@@ -35,11 +41,47 @@ def fault_of(pattern: str, max_length: int | None = None) -> Fault | None:
     why = _misread(pattern)
     if why:
         return Fault(why)
-    if _depth(pattern, max_length) <= DEEPEST:
+    is_deep, quick = _depth(pattern, max_length) > DEEPEST, quick_length(pattern)
+    is_slow = quick is not None and (max_length is None or max_length > quick)
+    if not is_deep and not is_slow:
         return None
     room = next((length for length in _ROOMY if _depth(pattern, length) <= DEEPEST), None)
-    why = "repeats so much that a long text could overflow the stack of Java"
-    return Fault(why, f"give the column a max_length of at most {room}") if room else Fault(why)
+    why = (
+        "repeats so much that a long text could overflow the stack of Java"
+        if is_deep
+        else "repeats so much that one long text could take hours"
+    )
+    hint = f"give the column a max_length of at most {min(room, quick or room)}" if room else Fault(why).hint
+    return Fault(why, hint, is_slow=not is_deep)
+
+
+def quick_length(pattern: str) -> int | None:
+    """The longest text on which a pattern surely ends soon; None where any will do.
+
+    Each repeat without an end may try every place that the one before it leaves: two of them take the square of the
+    text's length, three its cube.
+    """
+    repeats = _repeats(pattern)
+    if repeats < 2:
+        return None
+    return next((length for length in _ROOMY if _steps(length, repeats) <= _MOST_STEPS), _ROOMY[-1])
+
+
+def _steps(length: int, repeats: float) -> float:
+    return math.inf if repeats > _MANY else length**repeats / math.gamma(repeats + 1)
+
+
+def _repeats(pattern: str) -> float:
+    """How many repeats without an end, or with a distant one, can follow each other."""
+    found: list[float] = [0]
+    for piece in _PIECE.finditer(pattern):
+        if piece["what"].startswith("("):
+            found.append(0)
+            continue
+        inside = found.pop() if piece["what"] == ")" else 0
+        is_open = _most(piece) - _least(piece) > _MANY
+        found[-1] += inside + 1 if is_open else inside * _most(piece)
+    return found[0]
 
 
 def _misread(pattern: str) -> str | None:
@@ -88,6 +130,12 @@ def _depth(pattern: str, longest: int | None) -> float:
             size = sizes.pop()
         sizes[-1] += size * (min(_most(piece), most_often) if is_counted else 1)
     return sizes[0]
+
+
+def _least(piece: re.Match[str]) -> int:
+    """How often a piece has to be there."""
+    repeat = piece["repeat"] or "+"
+    return int(repeat.strip("{}").partition(",")[0]) if repeat.startswith("{") else int(repeat == "+")
 
 
 def _most(piece: re.Match[str]) -> float:

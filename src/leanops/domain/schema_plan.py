@@ -1,7 +1,7 @@
 """A schema planned on real rows: what it would do to them and to the tables."""
 
 from collections.abc import Collection, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from difflib import get_close_matches
 from typing import Any, Literal
 
@@ -122,6 +122,14 @@ class SchemaPlan:
     def unseen_keys(self) -> tuple[Unseen, ...]:
         """The paths of key, version and period that no event has."""
         return tuple(one for one in self.unseen if one.is_key)
+
+    def without_values(self) -> "SchemaPlan":
+        """The same plan for readers who may not read the rows: its examples have message ids, and no values."""
+        groups = [
+            replace(group, examples=tuple(Example(one.message_id, None) for one in group.examples))
+            for group in self.failures
+        ]
+        return replace(self, failures=tuple(groups))
 
     def as_json(self) -> dict[str, Any]:
         """The form of `schema plan --json`."""

@@ -12,7 +12,7 @@ from leanops.adapters.files.folder import SCRATCH
 from leanops.domain.errors import UsageError
 from leanops.emulation import crew, ledger, report
 from leanops.emulation.scenario import FILE, Scenario
-from leanops.runtimes.embedded import create_home
+from leanops.runtimes.embedded import create_home, make_private
 
 LOCK, BRIDGE_LOG = "emulation.lock", "bridge.log"
 _DATABASES = ("catalog.db", "state.db", "queue.db", "delivery.db")
@@ -51,7 +51,7 @@ def held(home: Path, anew: Scenario | None = None, settings: str = "") -> Iterat
     else:
         _check_free(home)
     with _possible(home):
-        home.mkdir(parents=True, exist_ok=True)
+        make_private(home)
         lock = (home / LOCK).open("ab")
     with lock:
         try:
@@ -68,7 +68,7 @@ def fresh_home(home: Path, scenario: Scenario, settings: str = "") -> Path:
     _check_free(home)
     with _possible(home):
         # The folder itself stays: somebody may be in it, or it may be where a disk is mounted.
-        home.mkdir(parents=True, exist_ok=True)
+        make_private(home)
         for path in home.iterdir():
             # As long as there is a scenario, what was half removed can be made anew.
             if path.name not in (FILE, LOCK):

@@ -38,7 +38,7 @@ def check_all() -> Iterator[Finding]:
     home = _guarded(_home)
     yield home
     if home.ok:
-        for inside in (_settings, _writable, _disk, _catalog, _state, _pii_key):
+        for inside in (_settings, _private, _writable, _disk, _catalog, _state, _pii_key):
             yield _guarded(inside, Path(home.found))
 
 
@@ -84,9 +84,10 @@ def _java() -> Finding:
 
 def _jars() -> Finding:
     from leanops.adapters.iceberg.jars import cache_dir, fetch_jars, java_home
-    from leanops.adapters.iceberg.session import coordinates
+    from leanops.adapters.iceberg.session import PINS, coordinates
 
-    jars = fetch_jars(coordinates("sqlite"), cache_dir(), java=java_home() / "bin" / "java", transitive=False)
+    java = java_home() / "bin" / "java"
+    jars = fetch_jars(coordinates("sqlite"), cache_dir(), java=java, transitive=False, pins=PINS)
     return Finding("jars", True, f"{len(jars)} in {jars[0].parent}")
 
 
@@ -101,6 +102,18 @@ def _settings(home: Path) -> Finding:
 
     changed = load_settings(home).model_fields_set
     return Finding("settings", True, f"valid, {len(changed)} changed from the default")
+
+
+def _private(home: Path) -> Finding:
+    me = os.geteuid()
+    for path in (home, *sorted(home.glob("*.db*"))):
+        found = path.stat()
+        if found.st_uid != me:
+            return Finding("private", False, f"{path} belongs to user {found.st_uid}", f"chown -R {me} {home}")
+        if found.st_mode & 0o077:
+            mode = stat.S_IMODE(found.st_mode)
+            return Finding("private", False, f"{path} is open to others, mode {mode:o}", f"chmod -R go-rwx {home}")
+    return Finding("private", True, "nobody else can read it")
 
 
 def _writable(home: Path) -> Finding:

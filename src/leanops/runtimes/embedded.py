@@ -6,12 +6,15 @@ import shutil
 import socket
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from leanops.adapters.files.folder import Folder
 from leanops.adapters.files.schemas import SchemaFiles
+from leanops.adapters.host.processes import HostProcesses
+from leanops.adapters.host.scratch import fresh_scratch, own_scratch
 from leanops.adapters.iceberg.catalog import IcebergCatalog
 from leanops.adapters.iceberg.local import LocalCatalog
 from leanops.adapters.sql.buffer import SqlBuffer
@@ -23,6 +26,7 @@ from leanops.domain.flatten import Limits
 from leanops.domain.topics import Databases
 from leanops.ports.clock import millis
 from leanops.ports.tables import Lake
+from leanops.runtimes.failures import Failures
 from leanops.settings import FILE, Settings, load_settings
 from leanops.usecases.platform import Platform, Rules, Secret, no_step
 from leanops.usecases.room import Room
@@ -58,23 +62,41 @@ def find_home() -> Path:
     here = Path.cwd()
     for folder in (here, *here.parents):
         if (folder / HOME / FILE).exists():
-            return folder / HOME
+            return _ours(folder / HOME)
     raise UsageError(f"no {HOME} here or above; create one with: leanops init")
 
 
-def create_home(home: Path) -> Path:
-    """An empty home; one that is there already stays as it is."""
-    for part in ("warehouse", "schemas", "scratch", "files"):
-        (home / part).mkdir(parents=True, exist_ok=True)
-    key = home / "pii.key"
-    if not key.exists():
-        handle = os.open(key, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(handle, "w") as file:
-            file.write(secrets.token_hex(32))
-    settings = home / FILE
-    if not settings.exists():
-        settings.write_text(SETTINGS)
+def _ours(home: Path) -> Path:
+    """A home that nobody named; its settings become options of our Java, so it must be our own."""
+    me = os.geteuid()
+    for path in (home, home / FILE):
+        owners = {path.stat().st_uid, path.lstat().st_uid} - {me}
+        if owners:
+            raise UsageError(
+                f"{path} belongs to user {owners.pop()}, you are {me}; if you trust it, set LEANOPS_HOME={home}"
+            )
     return home
+
+
+def create_home(home: Path) -> Path:
+    """An empty home that only its owner can read; one that is there already stays as it is."""
+    if not (home / FILE).exists():
+        make_private(home)
+    for part in ("warehouse", "schemas", "scratch", "files"):
+        (home / part).mkdir(mode=0o700, exist_ok=True)
+    for name, text in (("pii.key", secrets.token_hex(32)), (FILE, SETTINGS)):
+        if not (home / name).exists():
+            handle = os.open(home / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            with os.fdopen(handle, "w") as file:
+                file.write(text)
+    return home
+
+
+def make_private(home: Path) -> None:
+    """A folder for a home, closed to others; where it is a mount of somebody else's, `doctor` says what is wrong."""
+    home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with suppress(PermissionError):
+        home.chmod(0o700)
 
 
 class Embedded:
@@ -103,6 +125,7 @@ class Embedded:
         self._is_lent = spark is not None
         self._starting = threading.Lock()
         self._lakes: dict[str, SparkLake] = {}
+        self.failures = Failures(self.home, self.engine_ended)
         self.platform = Platform(
             catalog=IcebergCatalog(self.catalog),
             lake=self.lake,
@@ -112,6 +135,8 @@ class Embedded:
             owner=owner or f"{socket.gethostname()}/{os.getpid()}",
             rules=_rules(self.settings),
             secret=self._secret(),
+            processes=HostProcesses(),
+            explain=self.failures.explain,
             step=step,
         )
 
@@ -130,11 +155,15 @@ class Embedded:
             return self._lakes[name]
 
     def spark(self) -> Any:
-        """The Spark application, started at the first call."""
-        with self._starting:
-            if self._spark is None:
-                from leanops.adapters.iceberg.session import SparkOptions, start_session
+        """The Spark application, started at the first call, and again where its Java has ended."""
+        from leanops.adapters.iceberg.session import SparkOptions, end_of_java, forget_session, start_session
 
+        with self._starting:
+            if self._spark is not None and not self._is_lent and end_of_java(self._spark):
+                forget_session(self._spark)
+                self._spark = None
+                self._lakes.clear()
+            if self._spark is None:
                 _explain(self.home / "warehouse" / self.settings.shadow_database)
                 self._spark = start_session(
                     SparkOptions(
@@ -142,17 +171,32 @@ class Embedded:
                         master=self.settings.spark_master,
                         driver_memory=self.settings.driver_memory,
                         java_options=self.settings.java_options,
-                        scratch=self.home / "scratch",
+                        scratch=fresh_scratch(self.home / "scratch", self.platform.processes),
                     )
                 )
             return self._spark
+
+    def engine_ended(self, failure: Exception) -> str | None:
+        """Where a failure is the end of Spark's Java: what may have ended it, and what to do."""
+        if self._spark is None:
+            return None
+        from leanops.adapters.iceberg.session import end_of_java
+
+        how = end_of_java(self._spark, failure)
+        memory = f"driver_memory, now {self.settings.driver_memory}, in leanops.toml or LEANOPS_DRIVER_MEMORY"
+        return how and f"Spark's Java {how}: change {memory}; the next try starts a new one"
+
+    @property
+    def scratch(self) -> Path:
+        """Where this process keeps what it has no memory for."""
+        return own_scratch(self.home / "scratch", self.platform.processes)
 
     def sources(self) -> Sources:
         """What the views read from; SQL is answered without Spark."""
         from leanops.adapters.iceberg.query import DuckQuery
 
         platform = self.platform
-        query = DuckQuery(self.catalog, self.home / "scratch")
+        query = DuckQuery(self.catalog, self.scratch)
         return Sources(platform.catalog, platform.state, platform.schemas, query, platform.rules.databases)
 
     def background(self) -> Background:
@@ -180,8 +224,14 @@ class Embedded:
     def close(self) -> None:
         """Let go of the files, and stop Spark unless it was given."""
         if self._spark is not None and not self._is_lent:
-            self._spark.stop()
+            from leanops.adapters.iceberg.session import stop_session
+
+            stop_session(self._spark)
         self._spark = None
+        if self.platform.processes.mark:
+            # Java may still use it; whoever starts Spark next removes what is left.
+            with suppress(OSError):
+                self.scratch.rmdir()
         for store in (self.state, self.queue, self.buffer):
             store.close()
         self.catalog.engine.dispose()

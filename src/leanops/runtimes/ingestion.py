@@ -8,6 +8,7 @@ from functools import partial
 
 from leanops.domain.breaker import State
 from leanops.domain.errors import DeliveryUnavailableError, RetryableError
+from leanops.domain.planning import Outcome
 from leanops.ports.queue import DEAD
 from leanops.ports.state import IDEMPOTENCY_KEYS
 from leanops.runtimes.dead_letters import turn as clear_dead_letters
@@ -39,6 +40,7 @@ def processor_of(runtime: Embedded, patience: Patience) -> Processor:
         idempotency_hours=runtime.settings.idempotency_hours,
         patience=patience,
         step=platform.step,
+        explain=platform.explain,
     )
 
 
@@ -190,7 +192,7 @@ class _Schedule:
         # Operations are finished by the part of schemas: one of hours delays no cycle.
         results = run_cycle(platform, finish=False)
         for result in results:
-            if result.layers or result.failure:
+            if result.layers or result.failure or result.outcome is Outcome.LOCKED:
                 self._tell(CYCLES, result.sentence())
         return sum(bool(result.layers) for result in results)
 

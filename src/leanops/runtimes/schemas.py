@@ -5,7 +5,6 @@ import time
 from collections.abc import Callable
 from hashlib import sha256
 
-from leanops.domain.errors import reason_of
 from leanops.domain.problems import printable
 from leanops.ports.schemas import Pending
 from leanops.usecases.audit import Actor
@@ -50,7 +49,7 @@ class SchemaPart:
             taken = self._is_settled(pending) and self._take(pending)
         except Exception as failure:  # noqa: BLE001 - a file that fails, however it does, does not stop the others
             name = printable(f"{pending.topic}: {pending.name}")
-            self._problems[pending] = f"{name} cannot be taken: {reason_of(failure)}"
+            self._problems[pending] = f"{name} cannot be taken: {self._platform.explain(failure)}"
             self._tell_once(pending, self._problems[pending])
             return False
         self._problems.pop(pending, None)

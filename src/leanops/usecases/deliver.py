@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 
 from leanops.domain.batches import STANDARDIZED, new_batch_id
-from leanops.domain.errors import reason_of
 from leanops.domain.records import RawRecord, Unroutable, encode, routed
 from leanops.domain.snapshots import TableView, expirable, valid_watermark
 from leanops.domain.tables import RAW
@@ -97,7 +96,7 @@ def _flush(stream: Stream, flush_id: str) -> Flushed:
         try:
             bury([unroutable(found)], stream.files, platform.state, platform.clock)
         except Exception as failure:  # noqa: BLE001 - a letter that cannot be archived stops no table
-            result.failures[UNROUTABLE] = reason_of(failure)
+            result.failures[UNROUTABLE] = platform.explain(failure)
             left.append(found.record)
     result.unroutable = len(unroutables) - len(left)
     for topic, records in rows.items():
@@ -106,7 +105,7 @@ def _flush(stream: Stream, flush_id: str) -> Flushed:
         try:
             _land(stream, topic, records, flush_id)
         except Exception as failure:  # noqa: BLE001 - a table that fails does not stop the others
-            result.failures[topic] = reason_of(failure)
+            result.failures[topic] = platform.explain(failure)
             left += map(encode, records)
             continue
         result.records += len(records)

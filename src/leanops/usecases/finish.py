@@ -2,11 +2,11 @@
 
 from collections.abc import Callable
 
-from leanops.domain.errors import LeaseHeldError, OperationBlockedError, StaleOperationError, reason_of
+from leanops.domain.errors import LeaseHeldError, OperationBlockedError, StaleOperationError
 from leanops.domain.operations import Operation, Standing, Work
 from leanops.ports.state import ATTEMPTS
 from leanops.usecases.audit import Actor, record_action
-from leanops.usecases.batches import record_failure
+from leanops.usecases.batches import record_failure, wait_left_ms
 from leanops.usecases.carry_out import OPERATION, resume
 from leanops.usecases.operations import all_standing
 from leanops.usecases.platform import Platform
@@ -22,7 +22,7 @@ def is_due(platform: Platform, found: Standing) -> bool:
     stored = platform.state.get(ATTEMPTS, (f"{found.operation.topic}/{OPERATION}",))
     if found.blocked or stored is None:
         return not found.blocked
-    return not stored.row["parked"] and int(stored.row["next_try_at"] or 0) <= platform.now_ms()
+    return not stored.row["parked"] and not wait_left_ms(platform, stored.row)
 
 
 def finish(platform: Platform, found: Standing, tell: Callable[[str], None] = lambda _line: None) -> bool:
@@ -39,8 +39,9 @@ def finish(platform: Platform, found: Standing, tell: Callable[[str], None] = la
         tell(str(blocked))
         return False
     except Exception as failure:  # noqa: BLE001 - one topic's operation does not stop another's
-        record_failure(platform, topic, OPERATION, reason_of(failure))
-        tell(f"{topic}: its {work} failed, and will be tried again: {reason_of(failure)}")
+        reason = platform.explain(failure)
+        record_failure(platform, topic, OPERATION, reason)
+        tell(f"{topic}: its {work} failed, and will be tried again: {reason}")
         return False
     _audit(platform, found.operation)
     tell(f"{topic}: its {work} is finished")

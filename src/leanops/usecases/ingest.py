@@ -44,6 +44,7 @@ class Processor:
     """How long a message_id is remembered, so that a repeat is dropped; 0 leaves that to Standardized."""
     patience: Patience = field(default_factory=Patience)
     step: Callable[[str], None] = no_step
+    explain: Callable[[Exception], str] = reason_of
 
 
 @dataclass
@@ -93,7 +94,7 @@ def work(processor: Processor, queue: Queue, name: str, at_most: int) -> Ingeste
         raise
     except Exception as failure:  # noqa: BLE001 - unknown: the messages come again, alone in the end, then are dead
         result.failed = result.left_of(received)
-        result.reasons.append(reason_of(failure))
+        result.reasons.append(processor.explain(failure))
     processor.step("before delete")
     processor.patience.persist(lambda: queue.delete(name, result.done), hold)
     for message in result.failed:

@@ -1,4 +1,7 @@
-"""Leases: one worker per topic, with a generation that fences off whoever had it before."""
+"""Leases: one worker per topic, with a generation that fences off whoever had it before.
+
+The generation makes it safe to end a lease early: whoever still works under it cannot commit.
+"""
 
 import threading
 import time
@@ -7,10 +10,13 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 from leanops.domain.errors import LeaseHeldError, LeaseLostError, RetryableError, StateConflictError
-from leanops.ports.state import LOCKS, Row
+from leanops.ports.clock import moment
+from leanops.ports.state import LOCKS, Row, Stored
 from leanops.usecases.platform import Platform
 
 LOOK_AGAIN_S = 0.2
+_MARK = "@"
+"""Between an owner's name and the mark of its process."""
 
 
 @dataclass(frozen=True)
@@ -22,16 +28,23 @@ class Lease:
     generation: int
 
 
+@dataclass(frozen=True)
+class Held:
+    """Who has a lease, when it was taken or last renewed, and when it ends by itself; epoch milliseconds."""
+
+    owner: str
+    renewed_ms: int
+    until_ms: int
+
+
 def acquire(platform: Platform, resource: str) -> Lease:
     """Take a free or expired lease; raises LeaseHeldError where another worker has it."""
     stored = platform.state.get(LOCKS, (resource,))
-    now = platform.now_ms()
-    if stored and int(stored.row["lease_until"] or 0) > now:
-        raise LeaseHeldError(resource, str(stored.row["owner"]))
-    generation = 1 + int(stored.row["generation"] or 0) if stored else 1
-    lease = Lease(resource, platform.owner, generation)
+    if stored and (holder := _holder(platform, stored.row)):
+        raise LeaseHeldError(resource, holder.owner, moment(holder.until_ms))
+    lease = Lease(resource, platform.owner, _next_generation(stored))
     try:
-        platform.state.put(LOCKS, _row(lease, _until(platform)), expected=stored.revision if stored else None)
+        platform.state.put(LOCKS, _row(platform, lease, _until(platform)), expected=_revision(stored))
     except StateConflictError:
         raise LeaseHeldError(resource, "another worker") from None
     return lease
@@ -47,7 +60,37 @@ def is_held(platform: Platform, lease: Lease) -> bool:
     """Whether the lease is still ours and has not expired."""
     stored = platform.state.get(LOCKS, (lease.resource,))
     is_ours = stored is not None and stored.row["generation"] == lease.generation
-    return stored is not None and is_ours and int(stored.row["lease_until"] or 0) > platform.now_ms()
+    return stored is not None and is_ours and _lasts(platform, stored.row)
+
+
+def unlock(platform: Platform, resource: str) -> Held | None:
+    """End a lease whoever has it, and fence that worker off; who it was, or None where nobody had it."""
+    stored = platform.state.get(LOCKS, (resource,))
+    holder = _holder(platform, stored.row) if stored else None
+    if stored and holder:
+        ended = _row(platform, Lease(resource, platform.owner, _next_generation(stored)), 0)
+        platform.state.put(LOCKS, ended, expected=stored.revision)
+    return holder
+
+
+def holder_of(platform: Platform, resource: str) -> Held | None:
+    """Who has a lease right now."""
+    stored = platform.state.get(LOCKS, (resource,))
+    return _holder(platform, stored.row) if stored else None
+
+
+def _holder(platform: Platform, row: Row) -> Held | None:
+    owner, _, mark = str(row["owner"]).partition(_MARK)
+    if not _lasts(platform, row) or platform.processes.has_ended(mark):
+        return None
+    until = int(row["lease_until"] or 0)
+    return Held(owner, until - _lease_ms(platform), until)
+
+
+def _lasts(platform: Platform, row: Row) -> bool:
+    # One that lasts longer than any was taken while a clock was ahead. Twice the lease leaves room for clocks
+    # that differ a little: a lease must not be lost to a clock that was set back by a second.
+    return 0 < int(row["lease_until"] or 0) - platform.now_ms() <= 2 * _lease_ms(platform)
 
 
 def renew(platform: Platform, lease: Lease) -> None:
@@ -65,22 +108,35 @@ def _write(platform: Platform, lease: Lease, until: int) -> None:
     if stored is None or stored.row["generation"] != lease.generation:
         raise LeaseLostError(lease.resource, lease.generation)
     try:
-        platform.state.put(LOCKS, _row(lease, until), expected=stored.revision)
+        platform.state.put(LOCKS, _row(platform, lease, until), expected=stored.revision)
     except StateConflictError:
         raise LeaseLostError(lease.resource, lease.generation) from None
 
 
-def _row(lease: Lease, until: int) -> Row:
+def _row(platform: Platform, lease: Lease, until: int) -> Row:
+    mark = platform.processes.mark
     return {
         "resource": lease.resource,
-        "owner": lease.owner,
+        "owner": f"{lease.owner}{_MARK}{mark}" if mark else lease.owner,
         "generation": lease.generation,
         "lease_until": until,
     }
 
 
+def _next_generation(stored: Stored | None) -> int:
+    return 1 + int(stored.row["generation"] or 0) if stored else 1
+
+
+def _revision(stored: Stored | None) -> int | None:
+    return stored.revision if stored else None
+
+
 def _until(platform: Platform) -> int:
-    return platform.now_ms() + platform.rules.lease_s * 1000
+    return platform.now_ms() + _lease_ms(platform)
+
+
+def _lease_ms(platform: Platform) -> int:
+    return platform.rules.lease_s * 1000
 
 
 @contextmanager

@@ -4,12 +4,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from leanops.domain.batches import CURATED, STANDARDIZED, pipeline_id
-from leanops.domain.errors import UnknownTopicError, reason_of
+from leanops.domain.errors import UnknownTopicError
 from leanops.domain.operations import Standing
 from leanops.domain.planning import Outcome
 from leanops.domain.schema import Schema
 from leanops.domain.snapshots import TableView, has_moved, new_range, valid_watermark
 from leanops.ports.state import ATTEMPTS, BATCHES, SCHEMA_REGISTRY, Row
+from leanops.usecases.batches import wait_left_ms
 from leanops.usecases.operations import all_standing
 from leanops.usecases.platform import Platform
 
@@ -60,7 +61,7 @@ def _guarded(platform: Platform, state: Row, failures: dict[str, Row], begun: se
     try:
         return _plan(platform, state, failures, begun)
     except Exception as failure:  # noqa: BLE001 - a topic whose tables cannot be read does not stop the others
-        return TopicPlan(str(state["topic_name"]), outcome=Outcome.FAILED, reason=reason_of(failure))
+        return TopicPlan(str(state["topic_name"]), outcome=Outcome.FAILED, reason=platform.explain(failure))
 
 
 def _plan(platform: Platform, state: Row, failures: dict[str, Row], begun: set[str]) -> TopicPlan:
@@ -122,9 +123,9 @@ def _held_back(platform: Platform, failure: Row | None) -> str | None:
         return None
     if failure["parked"]:
         return f"parked after {failure['tries']} tries: {failure['reason']}"
-    waits = int(failure["next_try_at"] or 0) - platform.now_ms()
+    waits = wait_left_ms(platform, failure)
     tries = "once" if failure["tries"] == 1 else f"{failure['tries']} times"
-    return f"tried {tries}, next try in {waits // 1000} s: {failure['reason']}" if waits > 0 else None
+    return f"tried {tries}, next try in {waits // 1000} s: {failure['reason']}" if waits else None
 
 
 def _text(value: object) -> str | None:

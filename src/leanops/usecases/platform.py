@@ -5,10 +5,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from leanops.domain.batches import ColumnLimits
-from leanops.domain.errors import UsageError, WrongKeyError
+from leanops.domain.errors import UsageError, WrongKeyError, reason_of
 from leanops.domain.flatten import Limits
 from leanops.domain.topics import Databases
 from leanops.ports.clock import Clock, millis
+from leanops.ports.processes import Processes, UnknownProcesses
 from leanops.ports.schemas import Schemas
 from leanops.ports.state import StateStore
 from leanops.ports.tables import Catalog, Lake
@@ -63,6 +64,10 @@ class Platform:
     owner: str
     rules: Rules = field(default_factory=Rules)
     secret: Secret | None = None
+    processes: Processes = field(default_factory=UnknownProcesses)
+    """Tells a lease of a process that runs from one of a process that was killed."""
+    explain: Callable[[Exception], str] = reason_of
+    """One line for a failure that stops only a part of the work; a runtime may keep its trace too."""
     step: Callable[[str], None] = no_step
     """Called before and after every durable step; tests stop the work here as a kill would."""
 

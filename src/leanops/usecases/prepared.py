@@ -1,6 +1,7 @@
 """What a layer hands over to be committed."""
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from pyspark.sql import DataFrame
@@ -26,5 +27,7 @@ class Prepared:
 
     def free(self) -> None:
         """Give back what the batch holds in memory and on disk."""
-        for frame in self.held:
-            frame.unpersist()
+        # An engine that is gone holds nothing, and must not hide the failure that was its end.
+        with suppress(Exception):
+            for frame in self.held:
+                frame.unpersist()

@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame
 
 from leanops.domain.batch_warnings import batch_warnings
 from leanops.domain.batches import CURATED, STANDARDIZED, Batch
-from leanops.domain.errors import LeanOpsError, LeaseHeldError, LeaseLostError, reason_of
+from leanops.domain.errors import LeanOpsError, LeaseHeldError, LeaseLostError
 from leanops.domain.operations import Accept, Scope
 from leanops.domain.planning import Outcome, packed
 from leanops.domain.schema import Schema
@@ -86,8 +86,8 @@ class _Job:
     def failed(self) -> bool:
         return self.result.outcome == Outcome.FAILED
 
-    def fail(self, failure: Exception) -> None:
-        self.result.outcome, self.result.reason = Outcome.FAILED, reason_of(failure)
+    def fail(self, failure: Exception, reason: str) -> None:
+        self.result.outcome, self.result.reason = Outcome.FAILED, reason
         self.result.failure = failure
 
 
@@ -174,9 +174,10 @@ class _Cycle:
         try:
             record(self.platform, self.cycle_id, done, {job.plan.topic: job.lease for job in jobs})
         except Exception as failure:  # noqa: BLE001 - the batches are in; the next cycle completes their records
+            reason = self.platform.explain(failure)
             for job in jobs:
                 if job.result.layers:
-                    job.fail(failure)
+                    job.fail(failure, reason)
         for job in jobs:
             if job.plan.held and job.result.outcome in _GOOD:
                 job.result.outcome, job.result.reason = Outcome.PRIOR_FAILED, job.plan.held
@@ -197,9 +198,10 @@ class _Cycle:
             self._write_errors(layer, ours)
             self._each(ours, lambda job: self._commit(job, layer), layer)
         except Exception as failure:  # noqa: BLE001 - error rows come first: without them nothing is committed
+            reason = self.platform.explain(failure)
             for job in ready:
                 if not job.failed:
-                    job.fail(failure)
+                    job.fail(failure, reason)
                     self._note_failure(job, layer)
         finally:
             for job in ready:
@@ -278,7 +280,7 @@ class _Cycle:
             try:
                 work(job)
             except Exception as failure:  # noqa: BLE001 - a topic that fails does not stop its bin
-                job.fail(failure)
+                job.fail(failure, self.platform.explain(failure))
                 self._note_failure(job, layer or STANDARDIZED)
 
         if len(jobs) == 1:

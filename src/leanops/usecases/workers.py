@@ -71,6 +71,7 @@ class Worker:
     done: int = 0
     failed: int = 0
     error: str | None = None
+    explain: Callable[[Exception], str] = reason_of
     _started: int = 0
 
     def run(self) -> None:
@@ -97,7 +98,7 @@ class Worker:
                 did = self.part.turn()
             except Exception as failure:  # noqa: BLE001 - whatever it is, the part must not be gone for good
                 self.failed += 1
-                self.error = reason_of(failure)
+                self.error = self.explain(failure)
                 harmless(self.tell)(self.part.name, f"failed, and will be tried again: {self.error}")
                 pause = min(LONGEST_PAUSE_S, 2 * max(pause, 0.5))
                 self._rest()

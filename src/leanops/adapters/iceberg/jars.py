@@ -9,7 +9,7 @@ import ssl
 import struct
 import subprocess
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from xml.sax.saxutils import quoteattr
 
@@ -39,18 +39,31 @@ def java_home() -> Path:
     return Path(JAVA_HOME)
 
 
-def fetch_jars(coordinates: Sequence[str], cache: Path, *, java: Path, transitive: bool = True) -> list[Path]:
-    """The files of these group:artifact:version coordinates; only the first call for a set of them uses the network."""
+def fetch_jars(
+    coordinates: Sequence[str],
+    cache: Path,
+    *,
+    java: Path,
+    transitive: bool = True,
+    pins: Mapping[str, str] | None = None,
+) -> list[Path]:
+    """The files of these group:artifact:version coordinates; only the first call for a set of them uses the network.
+
+    With pins, file name → SHA-256, no other file is ever given out, whether it was just fetched or is in the cache.
+    """
     wanted = {"coordinates": sorted(set(coordinates)), "transitive": transitive}
     home = cache / "jars" / hashlib.sha256(json.dumps(wanted).encode()).hexdigest()[:16]
     present = _present(home)
     if present:
+        _check(present, pins, f"delete {home}, then try again")
         return present
     with _scratch(home.parent) as folder:
         scratch = Path(folder)
         _resolve(sorted(set(coordinates)), scratch, java, transitive)
         fetched = scratch / "lib"
-        sizes = {file.name: file.stat().st_size for file in sorted(fetched.iterdir())}
+        files = sorted(fetched.iterdir())
+        _check(files, pins, "find out what delivers jars here (a proxy, a mirror), then try again")
+        sizes = {file.name: file.stat().st_size for file in files}
         (fetched / MARKER).write_text(json.dumps({**wanted, "files": sizes}, indent=1))
         return _publish(fetched, home, scratch)
 
@@ -65,6 +78,18 @@ def write_trust_store(path: Path) -> int:
     seal = hashlib.sha1(STORE_PASSWORD.encode("utf-16-be") + b"Mighty Aphrodite" + store, usedforsecurity=False)
     path.write_bytes(store + seal.digest())
     return len(authorities)
+
+
+def _check(files: Sequence[Path], pins: Mapping[str, str] | None, advice: str) -> None:
+    """Refuse a jar that is not the one this release was made with: it would run beside the PII key."""
+    for file in files if pins is not None else ():
+        with file.open("rb") as content:
+            found = hashlib.file_digest(content, "sha256").hexdigest()
+        wanted = (pins or {}).get(file.name)
+        if found != wanted:
+            raise PermanentError(
+                f"{file.name} is not the jar it should be (SHA-256 {found[:16]}…, not {str(wanted)[:16]}…); {advice}"
+            )
 
 
 def _present(home: Path) -> list[Path]:

@@ -2,8 +2,11 @@
 
 import logging
 import os
+import signal
+import subprocess
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,6 +15,9 @@ from leanops.adapters.iceberg.jars import cache_dir, fetch_jars, java_home
 from leanops.ports.delivery import MAX_RECORD_BYTES
 
 CATALOG = "leanops"
+_ENDING_S = 5.0
+_JAVA = "_leanops_java"
+"""Where a session keeps its Java process: PySpark knows only the newest."""
 ICEBERG = "1.12.0"
 ARROW_BYTES = 1 << 29
 """Of payloads in one Arrow batch; a vector of Java holds twice as many, and a larger batch fails for ever.
@@ -23,6 +29,14 @@ _RUNTIMES = {"3.5": "iceberg-spark-runtime-3.5_2.12", "4.1": "iceberg-spark-runt
 _LOGGING = Path(__file__).with_name("log4j2.properties")
 _DRIVERS = {"sqlite": "org.xerial:sqlite-jdbc:3.50.3.0", "postgresql": "org.postgresql:postgresql:42.7.8"}
 _LOCAL_FILES = "com.globalmentor:hadoop-bare-naked-local-fs:0.1.0"
+PINS = {
+    f"{_RUNTIMES['3.5']}-{ICEBERG}.jar": "8dd8c90e54ed1a20f2461309d047a255ee56382eb7c0a46162b27a4936fd86dc",
+    f"{_RUNTIMES['4.1']}-{ICEBERG}.jar": "3123c3798af642dd537230923548e013ef41cc28b6626e5225808cf5670a0f82",
+    "sqlite-jdbc-3.50.3.0.jar": "a3f53a2aa15ae9425a9e793bbe9c8e5288febeb4b65ef5c1a4e80d4c2045cf08",
+    "postgresql-42.7.8.jar": "2a32a9dcbc42d67a50ad3a0de5efd102c8d2be46720045f2cbd6689f160ab7c7",
+    "hadoop-bare-naked-local-fs-0.1.0.jar": "e0cc30fb0531eb0b59468dc0abf5b257533d2365b5e9f45e795edd707aa78c62",
+}
+"""SHA-256 of every jar, as Maven Central delivers it; a new version needs a new line here."""
 
 
 @dataclass(frozen=True)
@@ -46,19 +60,95 @@ def start_session(options: SparkOptions) -> Any:
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     from pyspark.sql import SparkSession
 
-    jars = fetch_jars(coordinates(options.engine), cache_dir(), java=home / "bin" / "java", transitive=False)
+    java = home / "bin" / "java"
+    jars = fetch_jars(coordinates(options.engine), cache_dir(), java=java, transitive=False, pins=PINS)
     builder = SparkSession.builder.master(options.master).appName("leanops")
     for key, value in {**_settings(options), **options.extra}.items():
         builder = builder.config(key, value)
     # On the class path from the start: Spark touches files before it adds its own jars.
     session = builder.config("spark.driver.extraClassPath", os.pathsep.join(map(str, jars))).getOrCreate()
     session.sparkContext.setLogLevel(_log_level())
+    _quieten(session)
+    setattr(session, _JAVA, getattr(session.sparkContext._gateway, "proc", None))
     return session
+
+
+def end_of_java(session: Any, failure: Exception | None = None) -> str | None:
+    """How the Java of a session has ended and why that may be; None while it runs.
+
+    A failure that looks like its end may be seen a moment before the end is.
+    """
+    process = getattr(session, _JAVA, None)
+    if process is None:
+        return None
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(_ENDING_S if failure and _is_silence(failure) else 0)
+    code = process.poll()
+    if code is None:
+        return None
+    if code == -signal.SIGKILL:
+        return "was killed, as the system does where memory runs out (then give Java less) or a person"
+    return f"ended with code {code}, as it does where its heap is too small (then give it more)"
+
+
+def _is_silence(failure: Exception) -> bool:
+    from py4j.protocol import Py4JError, Py4JNetworkError  # type: ignore[import-untyped]
+
+    # Its subclasses are answers; the class itself is what is left where none came.
+    return isinstance(failure, (ConnectionError, EOFError, Py4JNetworkError)) or type(failure) is Py4JError
+
+
+def stop_session(session: Any) -> None:
+    """End the application; its Java stays for the next one, unless it has ended."""
+    if end_of_java(session):
+        forget_session(session)
+    else:
+        session.stop()
+
+
+def forget_session(session: Any) -> None:
+    """Make PySpark forget a Java that has ended, so that the next session starts another one."""
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    if getattr(SparkContext._gateway, "proc", None) is not getattr(session, _JAVA, None):
+        return  # another home of this process has begun a new one
+    context: Any = session.sparkContext
+    # The first call fails at Java, and the second one stops what is left on our side.
+    for _ in range(2):
+        with suppress(Exception):
+            context.stop()
+    with suppress(Exception):
+        context._gateway.shutdown()
+    for holder, names in (
+        (SparkContext, ("_gateway", "_jvm", "_active_spark_context")),
+        (SparkSession, ("_instantiatedSession", "_activeSession")),
+    ):
+        for name in names:
+            setattr(holder, name, None)
+
+
+def _quieten(session: Any) -> None:
+    """PySpark and py4j print traces of their own where Java is gone; what fails is told once, by us."""
+    if _is_debugged():
+        return
+    logging.getLogger().addFilter(_is_not_py4j)
+    server = getattr(session.sparkContext, "_accumulatorServer", None)
+    if server is not None:
+        server.handle_error = lambda *_request: None
+
+
+def _is_not_py4j(record: logging.LogRecord) -> bool:
+    return "py4j" not in Path(record.pathname).parts
 
 
 def _log_level() -> str:
     """Spark tells its errors only to those who look for them: what fails is told once, by us."""
-    return "ERROR" if logging.getLogger("leanops").isEnabledFor(logging.DEBUG) else "OFF"
+    return "ERROR" if _is_debugged() else "OFF"
+
+
+def _is_debugged() -> bool:
+    return logging.getLogger("leanops").isEnabledFor(logging.DEBUG)
 
 
 def _java_options(options: SparkOptions) -> str:
@@ -85,6 +175,8 @@ def _settings(options: SparkOptions) -> dict[str, str]:
         **{f"{catalog}.{key}": value for key, value in options.catalog.items()},
         # Hadoop's own starts a `chmod` process for every file it writes.
         "spark.hadoop.fs.file.impl": "com.globalmentor.apache.hadoop.fs.BareLocalFileSystem",
+        # Hadoop does not ask the process: files are for their owner alone.
+        "spark.hadoop.fs.permissions.umask-mode": "077",
         "spark.driver.memory": options.driver_memory,
         "spark.driver.extraJavaOptions": _java_options(options),
         "spark.driver.host": "127.0.0.1",

@@ -1,5 +1,6 @@
 """The command line: every command, and the one place that turns failures into a line and an exit code."""
 
+import os
 import sys
 import traceback
 from collections.abc import Sequence
@@ -42,7 +43,7 @@ app = typer.Typer(
 )
 app.command("init")(homes.init)
 app.command("demo")(demo.demo)
-app.add_typer(topics.app, name="topics", help="Topics: add, discover, list, show, pause, resume, retry.")
+app.add_typer(topics.app, name="topics", help="Topics: add, discover, list, show, pause, resume, retry, unlock.")
 app.command("serve")(serve.serve)
 app.command("publish")(publish.publish)
 app.command("bridge")(bridge.bridge)
@@ -87,6 +88,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def run(words: Sequence[str]) -> int:
     """Run one command; its exit code."""
+    # Payloads and keys: whatever this process and its children write, Java among them, is for its owner alone.
+    os.umask(0o077)
     debug = "--debug" in words
     if debug:
         _show_logs()
@@ -118,7 +121,20 @@ def _explained(failure: Exception) -> tuple[str, int]:
     """One line, and the exit code. A foreign failure may quote data, so only its kind is told."""
     if isinstance(failure, LeanOpsError):
         return str(failure), USAGE if isinstance(failure, UsageError) else FAILED
-    return f"unexpected {type(failure).__name__}; run it again as leanops --debug … and report the trace", FAILED
+    return f"unexpected {type(failure).__name__}; {_trace(failure) or 'run it again as leanops --debug …'}", FAILED
+
+
+def _trace(failure: Exception) -> str | None:
+    """Where the home, if there is one, keeps the trace."""
+    from leanops.adapters.files.traces import Traces
+    from leanops.runtimes.embedded import find_home
+    from leanops.runtimes.failures import LOGS, kept
+
+    try:
+        where = kept(Traces(find_home() / LOGS), failure)
+    except LeanOpsError:
+        return None
+    return where and f"{where}; report it"
 
 
 def _complain(text: str, code: int) -> int:

@@ -1,6 +1,5 @@
 """One pass over the topics."""
 
-import logging
 import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
@@ -20,7 +19,6 @@ STANDARDIZED = ("read", "inserted", "updated", "duplicates", "superseded", "pars
 CURATED = ("read", "inserted", "updated", "unchanged", "errors", "behind")
 FAILED = ("failed", "prior_failed")
 REASONS_SHOWN = 10
-_log = logging.getLogger(__name__)
 Topics = Annotated[list[str] | None, typer.Option("--topic", metavar="TOPIC", help="Only this topic; repeatable.")]
 Force = Annotated[bool, typer.Option("--force", help="Try again at once what failed before or is parked.")]
 Accept = Annotated[bool, typer.Option("--accept-errors", help="Let a batch pass that the CDE spike guard stopped.")]
@@ -36,9 +34,6 @@ def cycle(topic: Topics = None, force: Force = False, accept_errors: Accept = Fa
             print_json(result.as_json())
     else:
         show(results, time.monotonic() - started)
-    for result in results:
-        if result.failure:
-            _log.debug("%s failed", result.topic, exc_info=result.failure)
     if any(result.outcome.value in FAILED for result in results):
         raise typer.Exit(1)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from leanops.domain.errors import UsageError
+from leanops.domain.errors import EngineUnavailableError, LeanOpsError, UsageError
 from leanops.entrypoints.cli.output import note, say
 
 if TYPE_CHECKING:
@@ -46,6 +46,11 @@ def opened() -> Iterator["Embedded"]:
     runtime = Embedded(find_home())
     try:
         yield runtime
+    except Exception as failure:
+        told = None if isinstance(failure, LeanOpsError) else runtime.engine_ended(failure)
+        if told:
+            raise EngineUnavailableError(told) from failure
+        raise
     finally:
         runtime.close()
 

@@ -216,7 +216,7 @@ def _agreed_plan(platform: "Platform", wish: _Wish) -> "SchemaPlan | None":
     recurates = bool(wish.consent.recurate)
     with waiting("trying it on rows"):
         plan = None if refusal else plan_on_rows(platform, wish.topic, new, found, is_shown=True, recurates=recurates)
-    for line in plan_lines(plan) if plan else difference_lines(found):
+    for line in plan_lines(plan.without_values()) if plan else difference_lines(found):
         note(f"  {line}")
     if refusal:
         raise UsageError(refusal)
@@ -274,7 +274,7 @@ def _active(platform: "Platform", topic: str) -> "Schema":
 def _version(platform: "Platform", topic: str, version: int) -> "Schema":
     from leanops.domain.schema import schema_from_json
 
-    return schema_from_json(_archived(platform, topic, version), f"version {version}")
+    return schema_from_json(_archived(platform, topic, version), f"version {version}", is_deployed=True)
 
 
 def _archived(platform: "Platform", topic: str, version: int) -> str:

@@ -17,8 +17,17 @@ SchemaFile = Annotated[Path, typer.Argument(metavar="FILE", help="The schema fil
 Sample = Annotated[int | None, typer.Option("--sample", min=1, help="Try it on about so many rows.")]
 All = Annotated[bool, typer.Option("--all", help="Try it on every row; without it, on 1,000,000 at most.")]
 
+Values = Annotated[bool, typer.Option("--values", help="Show the values of rows that fail, PII aside.")]
 
-def plan(topic: Topic, file: SchemaFile, sample: Sample = None, every: All = False, as_json: Json = False) -> None:
+
+def plan(
+    topic: Topic,
+    file: SchemaFile,
+    sample: Sample = None,
+    every: All = False,
+    values: Values = False,
+    as_json: Json = False,
+) -> None:
     """Show what a file would change and do to real rows; exit 3 where rows would leave or it breaks something."""
     if sample and every:
         raise UsageError("say --sample N or --all, not both")
@@ -38,6 +47,7 @@ def plan(topic: Topic, file: SchemaFile, sample: Sample = None, every: All = Fal
             sample=None if every else sample or ALL,
             tell=lambda step: tell(f"{topic}: {step}"),
         )
+    found = found if values else found.without_values()
     if as_json:
         print_json(found.as_json())
     else:

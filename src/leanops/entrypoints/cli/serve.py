@@ -41,7 +41,7 @@ def serve(only: Only = None) -> None:
         _stop_on_signals(stopping)
         platform = runtime.platform
         workers = [
-            Worker(part, platform.state, platform.clock, platform.owner, stopping, _tell)
+            Worker(part, platform.state, platform.clock, platform.owner, stopping, _tell, explain=platform.explain)
             for part in parts_of(runtime, stopping, _tell)
             if part.name in wanted
         ]

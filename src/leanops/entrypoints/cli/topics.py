@@ -7,7 +7,7 @@ import typer
 
 from leanops.domain.errors import UsageError
 from leanops.domain.topics import check_new_topic
-from leanops.entrypoints.cli import discover
+from leanops.entrypoints.cli import discover, unlock
 from leanops.entrypoints.cli.homes import actor, opened
 from leanops.entrypoints.cli.options import Json, Topic
 from leanops.entrypoints.cli.output import counted, print_json, print_json_array, print_table, say
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 app = typer.Typer(no_args_is_help=True)
 SNAPSHOTS_SHOWN = 10
 app.command("discover")(discover.discover)
+app.command("unlock")(unlock.unlock)
 SomeTopic = Annotated[str | None, typer.Argument(metavar="TOPIC", help="Name of the topic; or use --all.")]
 All = Annotated[bool, typer.Option("--all", help="Every topic: maintenance mode.")]
 AcceptCounts = Annotated[
