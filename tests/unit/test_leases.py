@@ -15,9 +15,12 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from leanops.domain.errors import LeaseHeldError, LeaseLostError, RetryableError
 from leanops.ports.state import LOCKS
+from leanops.runtimes.embedded import Embedded
+from leanops.runtimes.ingestion import parts_of
 from leanops.usecases.leases import Held, Lease, acquire, check, held, release, renew, unlock
 from leanops.usecases.platform import Platform
-from tests.builders import NOW_MS, Clock, platform_in
+from leanops.usecases.workers import CYCLES
+from tests.builders import NOW_MS, Clock, event, land, platform_in
 
 LEASE_S = 300
 RESOURCE = "topic/t"
@@ -252,6 +255,15 @@ def test_the_heart_has_stopped_before_the_lease_is_given_back(one: Platform) -> 
     with held(replace(one, state=Watched()), "topic/t"):
         pass
     assert beating == [False]
+
+
+def test_serve_tells_who_holds_a_topic_that_has_work(runtime: Embedded) -> None:
+    land(runtime.platform, "orders", [event()])
+    acquire(replace(runtime.platform, owner="laptop/4711"), "topic/orders")
+    told: list[str] = []
+    parts = parts_of(runtime, threading.Event(), lambda _part, text: told.append(text))
+    next(part for part in parts if part.name == CYCLES).turn()
+    assert [line for line in told if "locked" in line and "laptop/4711 is working on it until" in line]
 
 
 class Leases(RuleBasedStateMachine):

@@ -183,8 +183,8 @@ class Embedded:
         from leanops.adapters.iceberg.session import end_of_java
 
         how = end_of_java(self._spark, failure)
-        memory = f"driver_memory, now {self.settings.driver_memory}, in leanops.toml or LEANOPS_DRIVER_MEMORY"
-        return how and f"Spark's Java {how}: change {memory}; the next try starts a new one"
+        place = f"now {self.settings.driver_memory}; set it in leanops.toml or LEANOPS_DRIVER_MEMORY"
+        return how and f"Spark's Java {how} ({place}); the next try starts a new one"
 
     @property
     def scratch(self) -> Path:

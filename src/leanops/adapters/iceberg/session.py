@@ -87,8 +87,8 @@ def end_of_java(session: Any, failure: Exception | None = None) -> str | None:
     if code is None:
         return None
     if code == -signal.SIGKILL:
-        return "was killed, as the system does where memory runs out (then give Java less) or a person"
-    return f"ended with code {code}, as it does where its heap is too small (then give it more)"
+        return "was killed, by somebody or because the machine ran out of memory: then lower driver_memory"
+    return f"ended with code {code}, perhaps for want of memory: then raise driver_memory"
 
 
 def _is_silence(failure: Exception) -> bool:
