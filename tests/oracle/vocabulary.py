@@ -71,7 +71,9 @@ ORDER = {
 # None of these may give the name `note`, which the schema reads by name: such names depend on the batches.
 ODD_KEYS = [
     "a.b", "a_b", "userId", "userid", "user_id", "USER-ID", "message_id", "_batch_id", "record_key", "_rescued",
-    "_file", "_pos", "a`b", 'q"q', "x;--", "new\nline", "\u200frtl", "x" * 300, "x" * 299 + "y", "", "1st", "日本",
+    "_file", "_pos", "__row_operation", "__original_row_id__pos", "__row_from_source", "__original_row_id__file",
+    "publish_time_day", "__v",
+    "a`b", 'q"q', "x;--", "new\nline", "\u200frtl", "x" * 300, "x" * 299 + "y", "", "1st", "日本",
     "\u0130", "\u212a", "a\\b", "nul\x00", "😀", "$", "[0]", "it's", "drop table t",
 ]
 NESTED_KEYS = ["a", "b", "a.b", "x_y", ""]

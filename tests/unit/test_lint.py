@@ -64,6 +64,8 @@ INDEX: dict[str, tuple[str, str, str]] = {
     "digit_first": ("bad_name", "/payload_columns/0/name", "no digit first"),
     "system_column": ("reserved_name", "/payload_columns/0/name", "choose another name"),
     "iceberg_column": ("reserved_name", "/payload_columns/0/name", "choose another name"),
+    "spark_column": ("reserved_name", "/payload_columns/0/name", "choose another name"),
+    "partition_field": ("reserved_name", "/payload_columns/0/name", "choose another name"),
     "unknown_type": ("unknown_type", "/payload_columns/0/type", "use one of STRING, INT"),
     "type_as_number": ("wrong_kind", "/payload_columns/0/type", "the type as a text"),
     "decimal_without_precision": ("bad_decimal", "/payload_columns/0/type", "write it like DECIMAL(18,2)"),

@@ -4,11 +4,11 @@ import re
 from collections.abc import Iterable, Mapping
 from hashlib import sha256
 
+from leanops.domain.errors import PermanentError
 from leanops.domain.paths import segments_of
-from leanops.domain.tables import ICEBERG_METADATA_COLUMNS, STANDARDIZED_SYSTEM_COLUMNS
+from leanops.domain.tables import STANDARDIZED_SYSTEM_COLUMNS, breaks_merge, is_engine_name
 
 LONGEST_NAME = 128
-_TAKEN = frozenset(STANDARDIZED_SYSTEM_COLUMNS) | frozenset(ICEBERG_METADATA_COLUMNS)
 _ODD = re.compile(r"[^a-z0-9_]")
 
 
@@ -20,7 +20,7 @@ def plain_name(path: str) -> str:
 
 def register(known: Mapping[str, str], paths: Iterable[str]) -> dict[str, str]:
     """Names for the paths that have none yet, given in path order; a name never moves."""
-    taken = set(_TAKEN) | set(known.values())
+    taken = {*STANDARDIZED_SYSTEM_COLUMNS, *known.values()}
     named: dict[str, str] = {}
     for path in sorted(set(paths) - known.keys(), key=str.encode):
         name = _free_name(path, taken)
@@ -31,7 +31,7 @@ def register(known: Mapping[str, str], paths: Iterable[str]) -> dict[str, str]:
 
 def _free_name(path: str, taken: set[str]) -> str:
     wanted = plain_name(path)
-    if wanted not in taken:
+    if wanted not in taken and not is_engine_name(wanted):
         return wanted
     digest = sha256(path.encode()).hexdigest()
     for digits in range(6, len(digest) + 1):
@@ -40,3 +40,13 @@ def _free_name(path: str, taken: set[str]) -> str:
         if name not in taken:
             return name
     raise AssertionError(f"all names of {path} are taken")
+
+
+def check_names(table: str, columns: Iterable[str], remedy: str) -> None:
+    """Refuse a table with columns that would make MERGE write wrong rows; earlier versions gave such names."""
+    broken = sorted(filter(breaks_merge, columns))
+    if broken:
+        raise PermanentError(
+            f"{table} has columns whose names Spark's MERGE keeps for itself ({', '.join(broken)}), so nothing is "
+            f"written to it; {remedy}"
+        )

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations
 from typing import Any
 
-from leanops.domain.column_rules import Draft, column_problems
+from leanops.domain.column_rules import Draft, column_problems, reserved_name
 from leanops.domain.column_types import DateFormat, iceberg_type
 from leanops.domain.columns import plain_name
 from leanops.domain.json_text import step
@@ -17,7 +17,7 @@ from leanops.domain.tables import CURATED, RESERVED_TABLES, STANDARDIZED_SYSTEM_
 _KEYS = {"idempotency_key": "key", "version": "version", "period": "period"}
 
 
-def contradictions_in(value: Any, broken: set[str]) -> Iterator[Problem]:
+def contradictions_in(value: Any, broken: set[str], *, is_kept: bool = False) -> Iterator[Problem]:
     """All that does not go together, judged by the members whose pointers are not among the broken."""
     if not isinstance(value, dict):
         return
@@ -30,6 +30,8 @@ def contradictions_in(value: Any, broken: set[str]) -> Iterator[Problem]:
     yield from _envelope(file.get("envelope_columns") or [])
     for draft in drafts:
         yield from column_problems(draft)
+        if not is_kept:
+            yield from reserved_name(draft)
     yield from _named_twice(drafts)
     yield from _measures(file.get("measures") or [], drafts)
     keys = file.get("keys") or {}

@@ -151,15 +151,18 @@ class Schema(_Model):
         return tuple(dict.fromkeys([*self.keys.named_paths, *in_columns]))
 
 
-def schema_from_json(text: str, source: str) -> Schema:
-    """The schema in a file's text; raises InvalidSchemaError with every problem and its place."""
+def schema_from_json(text: str, source: str, *, is_kept: bool = False) -> Schema:
+    """The schema in a file's text; raises InvalidSchemaError with every problem and its place.
+
+    A file that `is_kept` was deployed once: names that were reserved since then do not make it unreadable.
+    """
     document = read_document(text)
     if not document.is_readable:
         raise InvalidSchemaError(source, document.problems)
     told = {problem.pointer for problem in document.problems if problem.pointer}
     schema, wrong = read_model(Schema, document.value)
     found = [*document.problems, *(one for one in wrong if not is_beneath(one.pointer, told))]
-    found += contradictions_in(document.value, {problem.pointer for problem in found})
+    found += contradictions_in(document.value, {problem.pointer for problem in found}, is_kept=is_kept)
     if found or schema is None:
         raise InvalidSchemaError(source, _in_order(found, document.order))
     return schema

@@ -26,6 +26,11 @@ class TableDefinition:
     measured: tuple[str, ...] = ()
     comments: Mapping[str, str] = field(default_factory=dict)
 
+    @property
+    def partition_names(self) -> tuple[str, ...]:
+        """The names of the partition fields, in order."""
+        return tuple(name if how == "identity" else f"{name}_{how}" for name, how in self.partition_by)
+
 
 _BY_DAY = (("publish_time", "day"),)
 _BY_PERIOD_AND_DAY = (("period_reference", "identity"), ("publish_time", "day"))
@@ -237,4 +242,28 @@ ICEBERG_METADATA_COLUMNS = (
     "_change_ordinal",
     "_commit_snapshot_id",
 )
+# Columns that Spark's MERGE adds to those of the table and finds again by name.
+_SPARK_HELPERS = frozenset(
+    {
+        "__row_operation",
+        "__row_from_source",
+        "__row_from_target",
+        *(f"__original_row_id_{name}" for name in ICEBERG_METADATA_COLUMNS),
+    }
+)
+_ENGINE_PREFIX = "__"
+_ENGINE_NAMES = frozenset((*ICEBERG_METADATA_COLUMNS, *STANDARDIZED.partition_names, *CURATED.partition_names))
 RESERVED_TABLES = frozenset({"parse_errors", "errors", "dlq_errors"})
+
+
+def is_engine_name(name: str) -> bool:
+    """Whether Iceberg or Spark may give a name a meaning of their own: no new column gets it.
+
+    Every helper column Spark has had begins with two underscores; the next one will too.
+    """
+    return name.startswith(_ENGINE_PREFIX) or name in _ENGINE_NAMES
+
+
+def breaks_merge(name: str) -> bool:
+    """Whether a column of this name makes Spark's MERGE fail or write wrong rows."""
+    return name in _SPARK_HELPERS

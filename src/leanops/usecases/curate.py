@@ -9,6 +9,7 @@ from pyspark.sql import functions as F
 
 from leanops.domain.accounting import CuratedCounts
 from leanops.domain.batches import CURATED, Batch, new_batch_id
+from leanops.domain.columns import check_names
 from leanops.domain.errors import SpikeError, UnbalancedBatchError, UsageError
 from leanops.domain.evolution import is_promotion
 from leanops.domain.schema import Schema, changed_types, iceberg_type
@@ -72,6 +73,7 @@ def curated_table(platform: Platform, schema: Schema) -> TableView:
     """The Curated table with every column of the schema, types widened in place; nothing is ever dropped."""
     name, wanted = platform.rules.databases.curated_table(schema.table_name), curated_definition(schema)
     table = platform.catalog.create(name, wanted)
+    check_names(name, table.columns, "give them other names in the schema and deploy it with --rebuild")
     changed = changed_types(schema, table.columns)
     for column, (today, said) in changed.items():
         if not is_promotion(today, said):

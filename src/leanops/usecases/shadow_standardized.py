@@ -11,10 +11,11 @@ from pyspark.sql import functions as F
 
 from leanops.domain.accounting import StandardizedCounts, Totals
 from leanops.domain.batches import STANDARDIZED, Batch
+from leanops.domain.columns import register
 from leanops.domain.errors import OperationBlockedError, UnbalancedBatchError
 from leanops.domain.operations import Accept, Place
-from leanops.domain.snapshots import has_batch, retired_rows, valid_watermark, watermark_of
-from leanops.domain.tables import ERRORS
+from leanops.domain.snapshots import TableView, has_batch, retired_rows, valid_watermark, watermark_of
+from leanops.domain.tables import ERRORS, breaks_merge
 from leanops.domain.tables import STANDARDIZED as STANDARDIZED_TABLE
 from leanops.usecases import standardize
 from leanops.usecases.leases import check
@@ -25,8 +26,10 @@ def build_standardized(shadow: Shadow) -> None:
     """All of RAW, going on where an earlier try stopped; the columns are those that are registered."""
     platform, place = shadow.platform, _raw(shadow)
     live = shadow.view(shadow.live_standardized)
-    comments = {name: path for path, name in live.paths.items()}
-    platform.catalog.create(shadow.standardized, replace(STANDARDIZED_TABLE, columns=live.columns, comments=comments))
+    renamed = _renamed(live)
+    columns = {renamed.get(name, name): kind for name, kind in live.columns.items()}
+    comments = {renamed.get(name, name): path for path, name in live.paths.items()}
+    platform.catalog.create(shadow.standardized, replace(STANDARDIZED_TABLE, columns=columns, comments=comments))
     platform.catalog.create(shadow.parse_errors, ERRORS)
     _keep_retired(shadow)
     days = {values[0]: rows for values, rows in platform.catalog.partitions(shadow.raw, place.head).items()}
@@ -82,6 +85,13 @@ def standardized_counts(shadow: Shadow) -> tuple[StandardizedCounts, Totals]:
     return counts, replace(totals, updated=0, superseded=counts.superseded, base_raw_rows=before)
 
 
+def _renamed(live: TableView) -> dict[str, str]:
+    """Columns of the live table whose names break MERGE, each with the name its path gets today."""
+    broken = {path: name for path, name in live.paths.items() if breaks_merge(name)}
+    sound = {path: name for path, name in live.paths.items() if path not in broken}
+    return {broken[path]: name for path, name in register(sound, broken).items()}
+
+
 def _raw(shadow: Shadow) -> Place:
     assert shadow.operation.raw is not None
     return shadow.operation.raw
@@ -116,7 +126,9 @@ def _keep_retired(shadow: Shadow) -> None:
         return
     shadow.lake.fit(live.rows)
     events = shadow.raw_rows().select("message_id")
-    kept = shadow.lake.at(shadow.live_standardized, live.snapshot).join(events, "message_id", "left_anti").persist()
+    stored = shadow.lake.at(shadow.live_standardized, live.snapshot)
+    stored = stored.withColumnsRenamed(_renamed(shadow.view(shadow.live_standardized)))
+    kept = stored.join(events, "message_id", "left_anti").persist()
     try:
         rows = kept.count()
         if rows and not shadow.keeps_keys and shadow.operation.accept != Accept.ALL:

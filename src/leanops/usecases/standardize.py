@@ -10,6 +10,7 @@ from pyspark.sql import functions as F
 
 from leanops.domain.accounting import StandardizedCounts, Totals
 from leanops.domain.batches import STANDARDIZED, Batch, new_batch_id
+from leanops.domain.columns import check_names
 from leanops.domain.evolution import ColumnPlan, plan_columns, real_paths
 from leanops.domain.flatten import NULL, Kind, Limits, ParseError, flat
 from leanops.domain.layout import learn
@@ -45,6 +46,7 @@ def prepare(platform: Platform, lake: Lake, topic: str, schema: Schema | None, l
     if raw is None or raw.head is None:
         return None
     target = platform.catalog.create(databases.standardized_table(topic), STANDARDIZED_TABLE)
+    check_names(target.name, target.columns, f"rebuild it, which renames them: leanops rebuild {topic}")
     mark = valid_watermark(target)
     if mark:
         set_checkpoint(platform, topic, STANDARDIZED, mark, lease)

@@ -358,7 +358,7 @@ def _partitions(definition: TableDefinition, schema: Schema) -> PartitionSpec:
                 schema.find_field(column).field_id,
                 1000 + position,
                 transforms[transform](),
-                column if transform == "identity" else f"{column}_{transform}",
+                definition.partition_names[position],
             )
             for position, (column, transform) in enumerate(definition.partition_by)
         )
