@@ -9,7 +9,7 @@ LONGEST = 128
 # fmt: off
 SYSTEM_COLUMNS = {
     "record_key", "idempotency_key", "message_id", "topic_name", "period_reference", "publish_time", "ingestion_ts",
-    "last_updated_ts", "first_seen_ts", "_rescued", "_batch_seq", "_batch_id",
+    "last_updated_ts", "first_seen_ts", "_rescued", "_version", "_payload_hash", "_batch_seq", "_batch_id",
 }
 ICEBERG_NAMES = {
     "_file", "_pos", "_deleted", "_spec_id", "_partition", "_row_id", "_last_updated_sequence_number",

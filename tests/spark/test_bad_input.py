@@ -10,8 +10,10 @@ from leanops.domain.batches import ColumnLimits
 from leanops.domain.errors import CommitRefusedError
 from leanops.ports.state import BATCHES
 from leanops.ports.tables import Lake
-from tests.oracle.rows import RawRow
-from tests.world import World
+from leanops.usecases import standardize
+from leanops.usecases.leases import held
+from tests.oracle.rows import LANDED, RawRow
+from tests.world import Abandoned, World
 
 SCHEMA: dict[str, Any] = {
     "table_name": "orders",
@@ -69,7 +71,7 @@ GOOD = {
 
 
 def event(name: str, payload: str, key: str | None = None) -> RawRow:
-    return RawRow(name, datetime(2026, 5, 6, tzinfo=UTC), "orders", payload, 1, key)
+    return RawRow(name, datetime(2026, 5, 6, tzinfo=UTC), "orders", payload, LANDED, key)
 
 
 def test_every_bad_document_is_a_parse_error_with_its_rule_and_the_good_ones_beside_it_arrive(world: World) -> None:
@@ -269,3 +271,54 @@ def test_a_limit_holds_whatever_its_digits(world: World) -> None:
     assert [row["message_id"] for row in world.curated("orders")] == ["good"]
     (found,) = world.errors(world.databases.errors, "orders")
     assert {failure["column"] for failure in found["failures"]} == {name for name, text in bad.items() if text}
+
+
+def test_a_batch_that_is_killed_after_its_alter_does_not_get_new_columns_again(world: World) -> None:
+    world.with_rules(column_limits=ColumnLimits(columns=100, new_columns=3))
+    world.add("orders", json.dumps(SCHEMA))
+    world.publish("orders", [event("m1", json.dumps({f"n{number}": number for number in range(20)}), key="k1")])
+
+    def killed(step: str) -> None:
+        if step == "after alter":
+            raise Abandoned
+
+    for _ in range(3):
+        with pytest.raises(Abandoned):
+            world.cycle(world.platform(killed))
+        world.wait_for_leases()
+    result = world.cycle()["orders"]
+    (row,) = world.standardized("orders")
+    paths = world.platform().catalog.load(world.databases.standardized_table("orders")).paths
+    assert sorted(paths) == ["$.amount", "$.email", "$.n0", "$.n1", "$.n10"]
+    assert len(json.loads(row["_rescued"])) == 17
+    assert result.warnings == ["17 or more paths are beyond the column limits; their values are in _rescued"]
+
+
+@pytest.mark.parametrize("contract", ["evolve", "rescue", "quarantine"])
+def test_however_many_paths_a_batch_has_only_some_are_told_and_every_value_has_its_place(
+    world: World, contract: str
+) -> None:
+    world.with_rules(column_limits=ColumnLimits(columns=5, new_columns=2))
+    world.add("orders", json.dumps({**SCHEMA, "policies": {"unknown_fields": contract}}))
+    payloads = [{"amount": 1, **{f"x{number}{at}": at for at in range(20)}} for number in range(10)]
+    events = [event(f"m{at}", json.dumps(payload), key=f"k{at}") for at, payload in enumerate(payloads)]
+    world.publish("orders", events)
+    platform = world.platform()
+    with held(platform, "topic/orders") as lease:
+        prepared = standardize.prepare(platform, platform.lake(), "orders", platform.schemas.active("orders"), lease)
+        prepared.free()
+    assert len(prepared.kinds) <= 5 + 1
+    world.wait_for_leases()
+    assert world.cycle()["orders"].outcome == "done"
+    if contract == "quarantine":
+        errors = world.errors(world.databases.parse_errors, "orders")
+        assert [len(row["failures"]) for row in errors] == [20] * 10
+        return
+    view = world.platform().catalog.load(world.databases.standardized_table("orders"))
+    assert len(view.paths) == 2 + (2 if contract == "evolve" else 0)
+    rows = {row["message_id"]: row for row in world.standardized("orders")}
+    for at, payload in enumerate(payloads):
+        cells = {path: rows[f"m{at}"][name] for path, name in view.paths.items()}
+        there = {path: cell for path, cell in cells.items() if cell is not None}
+        rescued = json.loads(rows[f"m{at}"]["_rescued"])
+        assert {**there, **rescued} == {f"$.{name}": str(value) for name, value in payload.items()}

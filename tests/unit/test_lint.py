@@ -104,6 +104,8 @@ INDEX: dict[str, tuple[str, str, str]] = {
     "key_is_version": ("key_conflict", "/keys/version", "another path for the version"),
     "key_is_period": ("key_conflict", "/keys/period", "another path for the period"),
     "version_inside_period": ("key_conflict", "/keys/period", "another path for the period"),
+    "version_format_unknown": ("unknown_value", "/keys/version_format", "use 'iso', 'epoch_s', 'epoch_ms' or 'number'"),
+    "version_format_without_version": ("contradiction", "/keys/version_format", "name keys.version"),
     "pii_unknown": ("unknown_value", "/payload_columns/0/pii", "use 'hmac', 'mask' or 'drop'"),
     "pii_number": ("pii_needs_string", "/payload_columns/0/pii", "make the type STRING"),
     "pii_key_in_clear": ("pii_key_in_clear", "/keys/idempotency_key", 'set keys.pii to "hmac"'),

@@ -1,8 +1,20 @@
 """The balance: every row that was read is in exactly one place."""
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
 from leanops.domain.errors import UnbalancedBatchError
+
+BESIDE = (
+    "version_fallback",
+    "missing_keys",
+    "version_missing",
+    "period_fallback",
+    "publish_time_ahead",
+    "conflicting_copies",
+    "unplaced_paths",
+)
+"""Counts of a Standardized batch that are no part of its balance."""
 
 
 @dataclass(frozen=True)
@@ -17,6 +29,11 @@ class StandardizedCounts:
     parse_errors: int
     version_fallback: int = 0
     missing_keys: int = 0
+    version_missing: int = 0
+    period_fallback: int = 0
+    publish_time_ahead: int = 0
+    conflicting_copies: int = 0
+    unplaced_paths: int = 0
 
     def check(self) -> None:
         """Raise unless every row that was read is accounted for."""
@@ -82,3 +99,26 @@ class Totals:
         found = self.rows - self.base_rows + self.updated + self.duplicates + self.superseded + self.parse_errors
         if found != self.read:
             raise UnbalancedBatchError(f"totals do not balance: {self.read} read, {found} found: {asdict(self)}")
+
+
+def warnings_of(counts: Mapping[str, int], share: float) -> list[str]:
+    """What a person should know of a Standardized batch that balances: more than a share of its rows is odd."""
+    read = counts.get("read", 0)
+    found = [
+        f"{counts[name]:,} of {read:,} rows {what}" for name, what in _ODD.items() if counts.get(name, 0) > read * share
+    ]
+    if counts.get("conflicting_copies"):
+        told = f"{counts['conflicting_copies']:,} of {counts.get('duplicates', 0):,} duplicates hold another payload"
+        found.append(f"{told} than the message they repeat: a message id was used twice, and the first payload is kept")
+    if counts.get("unplaced_paths"):
+        told = f"{counts['unplaced_paths']:,} or more paths are beyond the column limits"
+        found.append(f"{told}; their values are in _rescued")
+    return found
+
+
+_ODD = {
+    "version_missing": "have no version, so their publish time orders them",
+    "version_fallback": "have a version that keys.version_format does not take, so their publish time orders them",
+    "period_fallback": "have a period that is no yyyy-MM, so they are in the month they were published",
+    "publish_time_ahead": "say they were published more than a day after they landed, so the time of landing counts",
+}

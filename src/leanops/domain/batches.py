@@ -36,6 +36,8 @@ class Batch(msgspec.Struct, frozen=True):
     column_limits: ColumnLimits = ColumnLimits()
     starts_base: bool = False
     is_gap: bool = False
+    free_columns: int | None = None
+    """Columns under the limits when the batch was begun: a later try must not add as many again."""
 
 
 def pipeline_id(topic: str, layer: str) -> str:

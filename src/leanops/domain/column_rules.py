@@ -62,9 +62,6 @@ class _Check:
 
 def column_problems(draft: Draft) -> Iterator[Problem]:
     """All that is wrong with a column in itself."""
-    if draft.name in CURATED_SYSTEM_COLUMNS:
-        message = f"{quoted(str(draft.name))} is a system column"
-        yield Problem(Code.RESERVED_NAME, f"{draft.pointer}/name", message, "choose another name")
     least, most = _lengths(draft)
     pattern = draft.rules.get("pattern")
     fault = None if pattern is None else fault_of(pattern, most)
@@ -84,9 +81,11 @@ def column_problems(draft: Draft) -> Iterator[Problem]:
 
 
 def reserved_name(draft: Draft) -> Iterator[Problem]:
-    """A name of the engines' own; apart, for a file that was deployed before they were refused stays readable."""
-    if draft.name is not None and draft.name not in CURATED_SYSTEM_COLUMNS and is_engine_name(draft.name):
-        message = f"{quoted(draft.name)} is a name that Iceberg and Spark keep for themselves"
+    """A name that is ours or the engines'; apart, for a file deployed before a name was reserved stays readable."""
+    is_ours = draft.name in CURATED_SYSTEM_COLUMNS
+    if draft.name is not None and (is_ours or is_engine_name(draft.name)):
+        why = "a system column" if is_ours else "a name that Iceberg and Spark keep for themselves"
+        message = f"{quoted(draft.name)} is {why}"
         yield Problem(Code.RESERVED_NAME, f"{draft.pointer}/name", message, "choose another name")
 
 

@@ -1,7 +1,7 @@
 """Column names of JSON paths: one name for ever, and no two paths share one."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from hashlib import sha256
 
 from leanops.domain.errors import PermanentError
@@ -42,11 +42,16 @@ def _free_name(path: str, taken: set[str]) -> str:
     raise AssertionError(f"all names of {path} are taken")
 
 
-def check_names(table: str, columns: Iterable[str], remedy: str) -> None:
-    """Refuse a table with columns that would make MERGE write wrong rows; earlier versions gave such names."""
-    broken = sorted(filter(breaks_merge, columns))
-    if broken:
+def is_unusable(name: str, system: Collection[str]) -> bool:
+    """Whether a payload column must not go on under its name, though an earlier version gave it."""
+    return name in system or breaks_merge(name)
+
+
+def check_names(table: str, columns: Iterable[str], system: Collection[str], remedy: str) -> None:
+    """Refuse a table whose payload columns have names that are the system's or Spark's now."""
+    taken = sorted(name for name in columns if is_unusable(name, system))
+    if taken:
         raise PermanentError(
-            f"{table} has columns whose names Spark's MERGE keeps for itself ({', '.join(broken)}), so nothing is "
-            f"written to it; {remedy}"
+            f"{table} has payload columns with names that are Lean-Ops' own or Spark's ({', '.join(taken)}), "
+            f"so nothing is written to it; {remedy}"
         )

@@ -40,6 +40,7 @@ def contradictions_in(value: Any, broken: set[str], *, is_kept: bool = False) ->
     paths = {"idempotency_key": DEFAULT_KEY_PATH} if is_default else {}
     paths |= {name: path_from_text(keys[name]) for name in _KEYS if keys.get(name) is not None}
     yield from _keys(paths)
+    yield from _version_format(keys)
     yield from _collisions(paths, drafts)
     yield from _in_clear(paths, keys, drafts)
 
@@ -138,6 +139,12 @@ def _keys(paths: Mapping[str, str]) -> Iterator[Problem]:
             message = f"{quoted(second)} is, or lies in, the path of the {other}"
             hint = f"name another path for the {_KEYS[name]}, or leave it out"
             yield Problem(Code.KEY_CONFLICT, f"/keys/{name}", message, hint)
+
+
+def _version_format(keys: Mapping[str, Any]) -> Iterator[Problem]:
+    if keys.get("version_format") is not None and "version" not in keys:
+        message = "there is a format, and no path of the version"
+        yield Problem(Code.CONTRADICTION, "/keys/version_format", message, "name keys.version, or leave it out")
 
 
 def _in_clear(paths: Mapping[str, str], keys: Mapping[str, Any], drafts: Sequence[Draft]) -> Iterator[Problem]:

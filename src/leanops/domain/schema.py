@@ -40,6 +40,9 @@ Months = Annotated[int, Field(ge=0, le=1200), BeforeValidator(whole)]
 Share = Annotated[float, Field(ge=0, le=1), BeforeValidator(share)]
 
 
+VersionFormat = Literal["iso", "epoch_s", "epoch_ms", "number"]
+
+
 class _Model(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, arbitrary_types_allowed=True)
 
@@ -90,7 +93,12 @@ class Keys(_Model):
     """Where a payload holds its key, its version and its period."""
 
     idempotency_key: JsonPath = Field(DEFAULT_KEY_PATH, description="Path of the business key; one row a key is kept.")
-    version: JsonPath | None = Field(None, description="Path of a timestamp; the newest version of a key wins.")
+    version: JsonPath | None = Field(None, description="Path of the version; the newest version of a key wins.")
+    version_format: VersionFormat = Field(
+        "iso",
+        description="What the version is: an ISO 8601 timestamp, a count of seconds or milliseconds since 1970, "
+        "or a number that grows with each version.",
+    )
     period: JsonPath | None = Field(None, description="Path of the period, yyyy-MM.")
     pii: Literal["hmac"] | None = Field(None, description="hmac: the key is personal, and sealed from Standardized on.")
 

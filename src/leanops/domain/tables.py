@@ -12,6 +12,8 @@ STRING, LONG, INT, TIMESTAMP, DOUBLE, BOOLEAN, DATE = (
     "boolean",
     "date",
 )
+NUMBER = "decimal(38,9)"
+"""Any number of up to 29 digits, with up to 9 decimals."""
 FAILURE = {"rule": STRING, "column": STRING, "path": STRING, "message": STRING, "value": STRING}
 FAILURES = "failures"
 """The one nested type: a list of FAILURE structs."""
@@ -71,6 +73,8 @@ STANDARDIZED = TableDefinition(
         "last_updated_ts": TIMESTAMP,
         "first_seen_ts": LONG,
         "_rescued": STRING,
+        "_version": NUMBER,
+        "_payload_hash": LONG,
         "_batch_seq": LONG,
         "_batch_id": STRING,
     },
@@ -87,6 +91,7 @@ CURATED = TableDefinition(
         "ingestion_ts": LONG,
         "first_seen_ts": LONG,
         "last_updated_ts": TIMESTAMP,
+        "_version": NUMBER,
         "_schema_version": INT,
         "_batch_seq": LONG,
         "_batch_id": STRING,
@@ -151,6 +156,11 @@ OPS = {
             "behind": LONG,
             "version_fallback": LONG,
             "missing_keys": LONG,
+            "version_missing": LONG,
+            "period_fallback": LONG,
+            "publish_time_ahead": LONG,
+            "conflicting_copies": LONG,
+            "unplaced_paths": LONG,
             "cross_period": LONG,
             "late_corrections": LONG,
             "cde_missing": LONG,

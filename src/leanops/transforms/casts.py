@@ -17,6 +17,7 @@ _ZERO = r"^[+-]?0+(?:\.0+)?(?:[eE][+-]?[0-9]+)?\z"
 _DATE = r"(?!0000)[0-9]{4}-[0-9]{2}-[0-9]{2}"
 _MINUTE = r"(?:[01][0-9]|2[0-3]):[0-5][0-9]"
 _SECOND = r":[0-5][0-9](?:\.[0-9]{1,6}0{0,3})?"
+_FINER = r"(:[0-5][0-9]\.[0-9]{6})[0-9]+"
 _ZONE = r"(?:Z|[+-](?:(?:0[0-9]|1[0-7])(?::?[0-5][0-9])?|18(?::?00)?))?"
 # On the first and the last day of the calendar an offset could leave it; there only UTC is accepted.
 _OFF_CALENDAR = r"(?!(?:0001-01-01|9999-12-31).{6,}[+-](?!00(?::?00)?\z)[0-9:]+\z)"
@@ -59,6 +60,11 @@ def timestamp(text: str) -> str:
         f"CASE WHEN {_is(text, _TIMESTAMP)} THEN CAST({text} AS TIMESTAMP)"
         f" WHEN {_is(text, _TO_THE_MINUTE)} THEN CAST({with_seconds} AS TIMESTAMP) END"
     )
+
+
+def moment(text: str) -> str:
+    """A timestamp as far as an order needs it: digits of the second beyond the sixth are cut."""
+    return timestamp(f"regexp_replace({text}, {literal(_FINER)}, '$1')")
 
 
 def epoch(text: str, form: DateFormat) -> str:

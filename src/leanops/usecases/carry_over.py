@@ -8,6 +8,7 @@ from pyspark.sql import functions as F
 from leanops.domain.snapshots import TableView, has_batch
 from leanops.transforms import standardize as events_of
 from leanops.transforms.flatten import cells
+from leanops.transforms.versions import VERSION, with_order
 from leanops.usecases.curate import judged_rows
 from leanops.usecases.lookup import BROADCAST_KEYS
 from leanops.usecases.shadow import Shadow
@@ -56,10 +57,10 @@ def _as_standardized(shadow: Shadow, view: TableView, newest: DataFrame, raw: Da
     """RAW rows in the shape of Standardized: of every key it knows the newest of these versions."""
     platform, operation = shadow.platform, shadow.operation
     plan = flatten_plan(platform, operation.topic, shadow.schema.keys, platform.rules.limits, {})
-    events = events_of.keyed(cells(raw, plan)).where("rule IS NULL")
+    events = events_of.keyed(cells(raw, plan), shadow.schema.keys).where("rule IS NULL")
     copies = Window.partitionBy("message_id").orderBy("ingestion_ts", "publish_time", "row")
-    versions = Window.partitionBy("record_key").orderBy(*(F.desc(name) for name in events_of.VERSION), "row")
-    current = newest.select("record_key", "first_seen_ts", F.struct(*events_of.VERSION).alias("newest"))
+    versions = Window.partitionBy("record_key").orderBy(*(F.desc(name) for name in VERSION), "row")
+    current = with_order(newest).select("record_key", "first_seen_ts", F.struct(*VERSION).alias("newest"))
     chosen = (
         events.withColumn("nth", F.row_number().over(copies))
         .where("nth = 1")
@@ -67,7 +68,7 @@ def _as_standardized(shadow: Shadow, view: TableView, newest: DataFrame, raw: Da
         .where("nth = 1")
         .join(current, "record_key")
         # After a rollback Curated may be ahead of Standardized: a newer version is none to keep.
-        .where(F.struct(*events_of.VERSION) < F.col("newest"))
+        .where(F.struct(*VERSION) < F.col("newest"))
     )
     return events_of.table_rows(
         chosen, topic=operation.topic, columns=view.paths, positions={}, batch_seq=0, batch_id=operation.operation_id

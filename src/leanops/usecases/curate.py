@@ -23,10 +23,11 @@ from leanops.domain.snapshots import (
     watermark_of,
 )
 from leanops.domain.tables import CURATED as CURATED_TABLE
-from leanops.domain.tables import STANDARDIZED_SYSTEM_COLUMNS, TableDefinition
+from leanops.domain.tables import CURATED_SYSTEM_COLUMNS, STANDARDIZED_SYSTEM_COLUMNS, TableDefinition
 from leanops.ports.tables import Lake, Merge
 from leanops.transforms import curate as rows
 from leanops.transforms import quarantine
+from leanops.transforms.versions import STORED
 from leanops.usecases.batches import begin, open_batch, schema_of, set_checkpoint
 from leanops.usecases.leases import Lease
 from leanops.usecases.lookup import Bounds, stored_rows
@@ -72,8 +73,9 @@ def curated_definition(schema: Schema) -> TableDefinition:
 def curated_table(platform: Platform, schema: Schema) -> TableView:
     """The Curated table with every column of the schema, types widened in place; nothing is ever dropped."""
     name, wanted = platform.rules.databases.curated_table(schema.table_name), curated_definition(schema)
+    remedy = "give them other names in the schema and deploy it with --rebuild"
+    check_names(name, [column.name for column in schema.payload_columns], CURATED_SYSTEM_COLUMNS, remedy)
     table = platform.catalog.create(name, wanted)
-    check_names(name, table.columns, "give them other names in the schema and deploy it with --rebuild")
     changed = changed_types(schema, table.columns)
     for column, (today, said) in changed.items():
         if not is_promotion(today, said):
@@ -245,7 +247,7 @@ class _Work:
         """The stored rows of the batch's keys."""
         if self.target.head is None:
             return None
-        keys, wanted = changed.select("idempotency_key"), ("period_reference", *rows.VERSION)
+        keys, wanted = changed.select("idempotency_key"), ("period_reference", *STORED)
         return stored_rows(self.lake, self.target.name, self.target.head, read, keys, bounds, wanted)
 
     def _tally(self, verdicts: DataFrame, read: int) -> tuple[CuratedCounts, Merge]:

@@ -48,12 +48,21 @@ def record(
         return
     _record_drift(platform, [topic for topic, layers in topics.items() if STANDARDIZED in layers], is_repeated)
     history = platform.rules.databases.ops_table("job_run_history")
-    platform.catalog.create(history, OPS["job_run_history"])
+    _create_history(platform, history)
     platform.step("before run record")
     platform.catalog.append(history, [_row(cycle_id, topic, result) for topic, result in done])
     platform.step("after run record")
     for _, result in done:
         close(platform, result.batch)
+
+
+def _create_history(platform: Platform, name: str) -> None:
+    """The run history with every count of today; one made by an earlier version gets those it lacks."""
+    wanted = OPS["job_run_history"]
+    there = platform.catalog.create(name, wanted).columns
+    missing = {column: (kind, "") for column, kind in wanted.columns.items() if column not in there}
+    if missing:
+        platform.catalog.alter(name, missing)
 
 
 def record_once(platform: Platform, cycle_id: str, layers: Mapping[str, LayerResult]) -> None:

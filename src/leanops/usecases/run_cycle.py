@@ -9,6 +9,7 @@ from functools import reduce
 
 from pyspark.sql import DataFrame
 
+from leanops.domain.accounting import warnings_of
 from leanops.domain.batches import CURATED, STANDARDIZED, Batch
 from leanops.domain.errors import LeanOpsError, LeaseHeldError, LeaseLostError, reason_of
 from leanops.domain.operations import Accept, Scope
@@ -51,6 +52,8 @@ class TopicResult:
     reason: str | None = None
     layers: dict[str, LayerResult] = field(default_factory=dict)
     failure: Exception | None = field(default=None, repr=False)
+    warnings: list[str] = field(default_factory=list)
+    """What a person should know though nothing failed."""
 
     def sentence(self) -> str:
         """The outcome in a line."""
@@ -58,12 +61,14 @@ class TopicResult:
             f"{name} {', '.join(f'{count:,} {what}' for what, count in layer.counts.items() if count)}"
             for name, layer in self.layers.items()
         ]
-        return "; ".join([f"{self.topic}: {self.outcome.value}", *counts, *([self.reason] if self.reason else [])])
+        told = [*([self.reason] if self.reason else []), *self.warnings]
+        return "; ".join([f"{self.topic}: {self.outcome.value}", *counts, *told])
 
     def as_json(self) -> dict[str, object]:
         """The form `cycle --json` prints."""
         layers = {name: layer.as_json() for name, layer in self.layers.items()}
-        return {"topic": self.topic, "outcome": self.outcome.value, "reason": self.reason, **layers}
+        said = {"topic": self.topic, "outcome": self.outcome.value, "reason": self.reason}
+        return {**said, "warnings": list(self.warnings), **layers}
 
 
 @dataclass
@@ -257,6 +262,8 @@ class _Cycle:
         forget_failures(self.platform, job.plan.topic, layer)
         job.result.layers[layer] = _layer_result(prepared, snapshot, time.monotonic() - job.started)
         job.result.outcome = _outcome(job.plan, prepared.batch, layer, job.result.outcome)
+        if layer == STANDARDIZED:
+            job.result.warnings += warnings_of(asdict(prepared.counts), self.platform.rules.warning_share)
         job.prepared = None
         prepared.free()
 

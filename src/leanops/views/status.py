@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
+from leanops.domain.accounting import warnings_of
 from leanops.domain.batches import CURATED, STANDARDIZED, pipeline_id
 from leanops.domain.errors import LeanOpsError, UnknownTopicError
 from leanops.domain.failures import Status
@@ -36,6 +37,8 @@ class TopicStatus:
     failures: Mapping[str, str] = field(default_factory=dict)
     """Layer → why it failed last; a parked one waits for `topics retry`."""
     operation: Unfinished | None = None
+    warnings: Sequence[str] = ()
+    """What the newest batch of Standardized had that a person should know of."""
 
     @property
     def last_batch_at(self) -> datetime | None:
@@ -63,6 +66,7 @@ class TopicStatus:
             "last_batch": self.last_batch,
             "last_batch_at": self.last_batch_at,
             "failures": dict(self.failures),
+            "warnings": list(self.warnings),
             **self.balance.as_json(),
         }
 
@@ -115,6 +119,7 @@ def _status(sources: Sources, row: Row, attempts: Mapping[str, Row], parse_error
         last_batch=_newest([standardized, curated]),
         balance=running_totals(raw, standardized),
         failures={**_failures(topic, attempts), **problem},
+        warnings=warnings_of(mark.counts, sources.warning_share) if mark else (),
     )
 
 

@@ -74,6 +74,9 @@ def show(results: "Sequence[TopicResult]", seconds: float) -> None:
         note(f"{result.topic}: {result.outcome.value}: {result.reason}", style="red")
     for result in [one for one in results if one.reason and one.outcome.value not in FAILED][:REASONS_SHOWN]:
         say(f"{result.topic}: {result.outcome.value}: {result.reason}")
+    for result in results:
+        for warning in result.warnings:
+            say(f"{result.topic}: warning: {warning}", style="yellow")
     if not results:
         say("no topics yet; add one with: leanops topics add TOPIC")
         return
