@@ -88,7 +88,8 @@ def _envelope(columns: Sequence[Any]) -> Iterator[Problem]:
         seen.add(name)
         real = CURATED.columns[name]
         if kind is not None and iceberg_type(type_from_text(kind)) != real:
-            written = {"string": "STRING", "long": "BIGINT", "int": "INT", "timestamptz": "TIMESTAMP"}[real]
+            names = {"string": "STRING", "long": "BIGINT", "int": "INT", "timestamptz": "TIMESTAMP"}
+            written = names.get(real, real.upper())
             message = f"{name} is no {type_from_text(kind)}"
             yield Problem(Code.ENVELOPE_TYPE, f"{pointer}/type", message, f"write {written}")
 
