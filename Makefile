@@ -20,7 +20,7 @@ WITH_SPARK := $(filter spark crash,$(SUITES))
 # What needs no engine of its own shares the cores.
 pytest-unit := -n logical --dist worksteal
 # What the lines of Spark may do differently: expressions, MERGE, the files they write, and what runs between.
-SPARK41 := bad_input casts concurrency expressions infer oracle outside plan_schema rebuild
+SPARK41 := bad_input casts concurrency expressions infer limits oracle outside plan_schema rebuild
 
 # CI explores more crashes; everything else it demands is decided by CI=true inside the tests.
 export CRASH_SEEDS ?= $(if $(filter true,$(CI)),100,20)

@@ -103,6 +103,7 @@ def assert_standardized(world: World, topic: str, model: Model) -> None:
     assert rows.keys() == model.standardized.keys()
     for key, row in model.standardized.items():
         expected = {name: getattr(row, name) for name in SYSTEM} | {"topic_name": topic, "cells": row.cells}
+        expected |= {"_version": row.number, "_payload_hash": row.payload_hash}
         assert rows[key] == expected, key
 
 
@@ -110,7 +111,7 @@ def _standardized(row: dict[str, Any], paths: dict[str, str]) -> dict[str, Any]:
     cells = {path: row[name] for name, path in paths.items() if row[name] is not None}
     rescued = json.loads(row["_rescued"]) if row["_rescued"] else {}
     assert not cells.keys() & rescued.keys()
-    return {name: row[name] for name in SYSTEM} | {"cells": cells | rescued}
+    return {name: row[name] for name in (*SYSTEM, "_version", "_payload_hash")} | {"cells": cells | rescued}
 
 
 def assert_curated(world: World, topic: str, model: Model) -> None:

@@ -19,12 +19,12 @@ from leanops.usecases.deploy_schema import deploy_schema
 from leanops.usecases.platform import Platform, Rules, Secret, no_step
 from leanops.usecases.run_cycle import TopicResult, run_cycle
 from leanops.usecases.topics import add_topic
-from tests.oracle.rows import RawRow
+from tests.oracle.rows import LANDED, RawRow
 from tests.oracle.streams import split
 
 PII_KEY = b"a key for tests"
 # A schema column without a path needs its Standardized column to exist: this event brings it.
-FIRST = RawRow("first", datetime(2024, 1, 1, tzinfo=UTC), "orders", '{"note":"first"}', 1)
+FIRST = RawRow("first", datetime(2024, 1, 1, tzinfo=UTC), "orders", '{"note":"first"}', LANDED)
 _numbers = count()
 
 

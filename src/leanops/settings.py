@@ -46,6 +46,12 @@ class Settings(BaseSettings):
     )
     table_columns: int = Field(1_000, ge=1, description="Beyond this many payload columns, values are rescued.")
     new_columns: int = Field(200, ge=0, description="Beyond this many new columns in a batch, values are rescued.")
+    warning_share: float = Field(
+        0.01,
+        ge=0,
+        le=1,
+        description="Share of a batch whose versions, periods or publish times cannot be used before it is told.",
+    )
     removed_after_batches: int = Field(10, ge=1, description="A path unseen for this many batches is drift REMOVED.")
     tries: int = Field(5, ge=1, description="A layer that failed this often is parked until it is retried.")
     backoff_s: int = Field(60, ge=0, description="Seconds before a failed layer is tried again; doubles each time.")

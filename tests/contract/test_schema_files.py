@@ -12,6 +12,7 @@ from leanops.adapters.aws.files import S3Files
 from leanops.adapters.files.folder import Folder
 from leanops.adapters.files.schemas import SchemaFiles
 from leanops.domain.errors import CommitRefusedError, InvalidSchemaError, InvalidTopicError, UsageError
+from leanops.domain.schema import schema_from_json
 from leanops.ports.files import Files
 from leanops.ports.schemas import Pending
 from leanops.usecases.audit import Actor
@@ -64,6 +65,15 @@ def test_a_version_that_is_kept_is_readable_and_not_active_yet(schemas: SchemaFi
     assert schemas.version("orders", 2) == schema(column("d"), version=2)
     assert schemas.text("orders", 2) == schema_text(column("d"), version=2)
     assert schemas.versions("orders") == [1, 2]
+
+
+def test_a_version_deployed_before_a_name_was_reserved_stays_readable(schemas: SchemaFiles) -> None:
+    text = schema_text(column("__v"), version=2)
+    with pytest.raises(InvalidSchemaError, match="'__v' is a name that"):
+        schema_from_json(text, "schema.json")
+    schemas.keep("orders", 2, text)
+    schemas.activate("orders", 2)
+    assert [one.name for one in schemas.active("orders").payload_columns] == ["__v"]
 
 
 def test_every_version_stays_readable_and_an_older_one_does_not_come_back(schemas: SchemaFiles) -> None:

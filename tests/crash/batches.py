@@ -6,7 +6,7 @@ import random
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from tests.oracle.rows import RawRow
+from tests.oracle.rows import LANDED, RawRow
 
 SCHEMA: dict[str, Any] = {
     "table_name": "orders",
@@ -34,7 +34,7 @@ def orders(chance: random.Random, size: int, keys: int = 6) -> list[RawRow]:
             rows.append(RawRow(**{**vars(copied), "ingestion_ts": copied.ingestion_ts + number + 1}))
             continue
         moment = START + timedelta(hours=chance.randrange(96))
-        rows.append(RawRow(f"m{number}", moment, "orders", _payload(chance, moment, keys), 1_000 + number))
+        rows.append(RawRow(f"m{number}", moment, "orders", _payload(chance, moment, keys), LANDED + number))
     return rows
 
 

@@ -27,6 +27,7 @@ _TIMESTAMP = re.compile(
     r"(?:Z|([+-])([0-9]{2})(?::?([0-9]{2}))?)?"
 )
 _DECIMAL = re.compile(r"DECIMAL\(\s*([0-9]+)\s*,\s*([0-9]+)\s*\)")
+_PER_SECOND = {"epoch_s": 1, "epoch_ms": 1_000}
 _INTEGERS = {"INT": 2**31, "BIGINT": 2**63}
 
 
@@ -35,8 +36,10 @@ def is_blank(text: str) -> bool:
     return _BLANK.fullmatch(text) is not None
 
 
-def cast(text: str, type_name: str) -> Any:
-    """The value of a text, or FAILED; never a changed value."""
+def cast(text: str, type_name: str, form: str = "iso") -> Any:
+    """The value of a text, or FAILED; never a changed value. Of the formats only the epochs are known."""
+    if form in _PER_SECOND:
+        return _to_moment(text, _PER_SECOND[form])
     decimal = _DECIMAL.fullmatch(type_name)
     if decimal:
         return _to_decimal(text, int(decimal[1]), int(decimal[2]))
@@ -63,6 +66,17 @@ def _number(text: str) -> tuple[int, str, int] | None:
 def _to_integer(text: str, bound: int) -> int | Failed:
     value = _to_decimal(text, 19, 0)
     return int(value) if isinstance(value, Decimal) and -bound <= value < bound else FAILED
+
+
+def _to_moment(text: str, per_second: int) -> datetime | Failed:
+    """A whole number of seconds or milliseconds since 1970 that a calendar of the years 1 to 9999 has."""
+    count = _to_integer(text, 2**63)
+    if isinstance(count, Failed):
+        return FAILED
+    try:
+        return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=count * 1_000_000 // per_second)
+    except OverflowError:
+        return FAILED
 
 
 def _to_decimal(text: str, precision: int, scale: int) -> Decimal | Failed:
@@ -137,7 +151,7 @@ def check(column: dict[str, Any], text: str | None, key: bytes = b"") -> tuple[A
         return None, ["cde_missing"]
     if text is None:
         return None, []
-    value = cast(text, column["type"])
+    value = cast(text, column["type"], column.get("format", "iso"))
     if value is FAILED:
         return None, ["cast_failed"]
     return protect(column.get("pii"), text, value, key), _broken_rules(column, text, value)

@@ -3,6 +3,8 @@
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from datetime import datetime
+from decimal import Decimal
 from typing import Any
 
 from tests.oracle.casts import check, hmac_hex
@@ -16,17 +18,23 @@ from tests.oracle.rows import (
     Row,
     Schema,
     canonical,
+    is_ahead,
+    is_period,
     key_of,
     key_path,
     named_paths,
     period_of,
+    period_text,
+    published,
     version_of,
+    version_text,
 )
 
 FIVE = ["inserted", "updated", "duplicates", "superseded", "parse_errors"]
 FOUR = ["inserted", "updated", "unchanged", "errors"]
-STANDARDIZED_COUNTS = ["read", *FIVE, "version_fallback", "missing_keys"]
-FREE_COUNTS = ["read", "inserted", "parse_errors", "version_fallback", "missing_keys"]
+ODD = ["version_missing", "version_fallback", "period_fallback", "publish_time_ahead", "missing_keys"]
+STANDARDIZED_COUNTS = ["read", *FIVE, *ODD, "conflicting_copies"]
+FREE_COUNTS = ["read", "inserted", "parse_errors", *ODD]
 CURATED_COUNTS = ["read", *FOUR, "behind", "cross_period"]
 
 # Where keys and periods are looked for when the schema names no path: as good as named by it.
@@ -184,7 +192,11 @@ class Model:
         if self._sealed_path() in cells:
             cells[self._sealed_path()] = hmac_hex(cells[self._sealed_path()], self.pii_key)
         counts["missing_keys"] += key is None
+        has_path, period = key_path(self.schema, "version") is not None, period_text(flat, self.schema)
+        counts["version_missing"] += has_path and version_text(flat, self.schema) is None
         counts["version_fallback"] += version is None
+        counts["period_fallback"] += period is not None and not is_period(period)
+        counts["publish_time_ahead"] += is_ahead(raw)
         return Row(
             record_key=f"message:{raw.message_id}" if key is None else f"key:{key}",
             idempotency_key=key,
@@ -193,7 +205,9 @@ class Model:
             period_reference=period_of(raw, flat, self.schema),
             publish_time=raw.publish_time,
             ingestion_ts=raw.ingestion_ts,
-            last_updated_ts=version or raw.publish_time,
+            last_updated_ts=version if isinstance(version, datetime) else published(raw),
+            number=version if isinstance(version, Decimal) else None,
+            payload=raw.json_payload,
             first_seen_ts=raw.ingestion_ts,
             cells=cells,
             batch_seq=self.batch_seq,
@@ -212,7 +226,9 @@ class Model:
         current = self.standardized.get(rows[0].record_key)
         first_copies: dict[str, Row] = {}
         for row in sorted(rows, key=lambda row: (row.ingestion_ts, row.publish_time, row.last_updated_ts)):
-            first_copies.setdefault(row.message_id, row)
+            first = current if current and row.message_id == current.message_id else row
+            first = first_copies.setdefault(row.message_id, first)
+            counts["conflicting_copies"] += row.payload != first.payload
         if current:
             first_copies.pop(current.message_id, None)
         counts["duplicates"] += len(rows) - len(first_copies)

@@ -9,13 +9,14 @@ LONGEST = 128
 # fmt: off
 SYSTEM_COLUMNS = {
     "record_key", "idempotency_key", "message_id", "topic_name", "period_reference", "publish_time", "ingestion_ts",
-    "last_updated_ts", "first_seen_ts", "_rescued", "_batch_seq", "_batch_id",
+    "last_updated_ts", "first_seen_ts", "_rescued", "_version", "_payload_hash", "_batch_seq", "_batch_id",
 }
 ICEBERG_NAMES = {
     "_file", "_pos", "_deleted", "_spec_id", "_partition", "_row_id", "_last_updated_sequence_number",
     "_change_type", "_change_ordinal", "_commit_snapshot_id",
 }
 # fmt: on
+PARTITION_FIELDS = {"period_reference", "publish_time_day"}
 _SEGMENT = re.compile(r'\.([A-Za-z_][A-Za-z0-9_]*)|\[("(?:[^"\\]|\\.)*")\]')
 
 
@@ -51,7 +52,8 @@ def register(existing: dict[str, str], new_paths: Iterable[str]) -> dict[str, st
 def _free_name(path: str, taken: set[str]) -> str:
     base = name = plain_name(path)
     digest, digits = hashlib.sha256(path.encode()).hexdigest(), 6
-    while name in taken:
+    # Names that begin so are Spark's to give; the hash makes them nobody's.
+    while name in taken or name in PARTITION_FIELDS or (name == base and name.startswith("__")):
         name = f"{base[: LONGEST - 1 - digits]}_{digest[:digits]}"
         digits += 1
     return name

@@ -1,8 +1,11 @@
 """The rows of the three layers, and what one RAW row says under a schema."""
 
+import hashlib
 import re
-from dataclasses import dataclass
+import struct
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from functools import cache
 from typing import Any
 
@@ -13,6 +16,8 @@ from tests.oracle.names import segments
 KEY_PATH = "$._metadata.idempotencyKeyResource"
 PERIOD_PATHS = ("$.periodReference", "$.period_reference")
 LONGEST_KEY = 1_024
+LANDED = 1_800_000_000_000
+"""From here on count the ingestion times of tests that only need an order of them: all are after publishing."""
 CLOCK_TOLERANCE = timedelta(hours=24)
 _PERIOD = re.compile(r"([0-9]{4})-(?:0[1-9]|1[0-2])")
 
@@ -48,10 +53,35 @@ class Row:
     cells: dict[str, str]
     rescued: frozenset[str] = frozenset()
     batch_seq: int = 0
+    number: Decimal | None = None
+    """The version, where the schema says that it is a number."""
+    payload: str = field(default="", repr=False)
 
     @property
-    def version(self) -> tuple[datetime, datetime, bytes]:
-        return self.last_updated_ts, self.publish_time, self.message_id.encode()
+    def version(self) -> tuple[bool, Decimal, datetime, datetime, bytes]:
+        """What orders versions; one without a number is older than any that has one."""
+        number = (self.number is not None, self.number or Decimal(0))
+        return *number, self.last_updated_ts, published(self), self.message_id.encode()
+
+    @property
+    def payload_hash(self) -> int:
+        """The first eight bytes of the payload's SHA-256, the first of them with the sign."""
+        return struct.unpack(">q", hashlib.sha256(self.payload.encode()).digest()[:8])[0]
+
+
+def landed(row: "RawRow | Row") -> datetime:
+    """When a message came in."""
+    return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=row.ingestion_ts)
+
+
+def is_ahead(row: "RawRow | Row") -> bool:
+    """Whether the publisher's clock is more than a day ahead of ours."""
+    return row.publish_time > landed(row) + CLOCK_TOLERANCE
+
+
+def published(row: "RawRow | Row") -> datetime:
+    """The time that counts as that of publishing."""
+    return landed(row) if is_ahead(row) else row.publish_time
 
 
 @dataclass(frozen=True)
@@ -93,20 +123,38 @@ def key_of(raw: RawRow, flat: Flat, schema: Schema | None, pii_key: bytes) -> st
     return None
 
 
-def version_of(raw: RawRow, flat: Flat, schema: Schema | None) -> datetime | None:
-    """The version, or None for a value that must be replaced by publish_time and counted."""
-    text = flat.cells.get(key_path(schema, "version") or "")
+def version_of(raw: RawRow, flat: Flat, schema: Schema | None) -> datetime | Decimal | None:
+    """The version, or None for a value that cannot be used; where there is no value, the publish time."""
+    text = version_text(flat, schema)
     if text is None:
-        return raw.publish_time
-    version = cast(text, "TIMESTAMP")
-    return None if version is FAILED or version - raw.publish_time > CLOCK_TOLERANCE else version
+        return published(raw)
+    form = ((schema or {}).get("keys") or {}).get("version_format", "iso")
+    if form == "number":
+        number = cast(text, "DECIMAL(38,9)")
+        return None if number is FAILED else number
+    # An order does not need the digits behind the microseconds, though a cast insists on them.
+    version = cast(re.sub(r"(:[0-9]{2}[.][0-9]{6})[0-9]+", r"\1", text) if form == "iso" else text, "TIMESTAMP", form)
+    return None if version is FAILED or version - published(raw) > CLOCK_TOLERANCE else version
+
+
+def version_text(flat: Flat, schema: Schema | None) -> str | None:
+    """What the event says its version is."""
+    return flat.cells.get(key_path(schema, "version") or "")
+
+
+def period_text(flat: Flat, schema: Schema | None) -> str | None:
+    """What the event says its period is."""
+    named = key_path(schema, "period")
+    return next((flat.cells[path] for path in ([named] if named else PERIOD_PATHS) if path in flat.cells), None)
+
+
+def is_period(text: str | None) -> bool:
+    """Whether a text is a month we take."""
+    match = _PERIOD.fullmatch(text or "")
+    return match is not None and 1970 <= int(match[1]) <= 2100
 
 
 def period_of(raw: RawRow, flat: Flat, schema: Schema | None) -> str:
     """The period as yyyy-MM."""
-    named = key_path(schema, "period")
-    for path in [named] if named else PERIOD_PATHS:
-        match = _PERIOD.fullmatch(flat.cells.get(path, ""))
-        if match and 1970 <= int(match[1]) <= 2100:
-            return match.group()
-    return raw.publish_time.astimezone(UTC).isoformat()[:7]
+    text = period_text(flat, schema)
+    return text if text is not None and is_period(text) else published(raw).astimezone(UTC).isoformat()[:7]

@@ -15,6 +15,9 @@ SCHEMA = {
         {"name": "paid", "path": "$.order.paid", "type": "BOOLEAN", "default": "false"},
         {"name": "due", "path": "$.order.due", "type": "DATE", "rules": {"min": "2000-01-01"}},
         {"name": "placed", "path": "$.order.placedAt", "type": "TIMESTAMP", "rules": {"max": "2030-01-01T00:00Z"}},
+        {"name": "shipped", "path": "$.order.shippedAt", "type": "TIMESTAMP", "format": "epoch_ms"},
+        {"name": "settled", "path": "$.order.settledAt", "type": "TIMESTAMP", "format": "epoch_s",
+         "rules": {"min": "1970-01-01T00:00:00Z"}},
         {"name": "status", "path": "$.order.status", "type": "STRING", "default": "NEW",
          "rules": {"allowed": ["NEW", "PAID", "CANCELLED"]}},
         {"name": "level", "path": "$.order.level", "type": "INT", "default": "1", "rules": {"allowed": [1, 2, 3]}},
@@ -59,6 +62,14 @@ ORDER = {
          "1706695200", '"2030-01-01T00:00:01Z"', '"2024-01-31T10:00:00+18:01"', '"2024-01-31  10:00:00"',
          '"2024-01-31T10:00:60Z"'],
     ),
+    "shippedAt": (
+        ["2000000000000", "-1", "0", "1.7e12", "+253402300799999".join('""'), "-62135596800000", "1794733037123.0"],
+        ["253402300800000", "-62135596800001", "1.5", '"soon"', '""', "1e18", "9223372036854775808"],
+    ),
+    "settledAt": (
+        ["1794733037", "0", "7e2", '"+7"', "7.0", "253402300799", "null"],
+        ["1764547200000", "999999999999", "253402300800", "-1", "-62135596801", "0.5"],
+    ),
     "status": (['"NEW"', '"PAID"', "null"], ['"new"', '"PAID "', '""']),
     "level": (["1", "2.0", "3", "null"], ["4", '"one"']),
     "the code": (['"AB12"', '"ZZ0"'], ['"AB12\\n"', '"ab1"', '"xAB1"']),
@@ -71,7 +82,9 @@ ORDER = {
 # None of these may give the name `note`, which the schema reads by name: such names depend on the batches.
 ODD_KEYS = [
     "a.b", "a_b", "userId", "userid", "user_id", "USER-ID", "message_id", "_batch_id", "record_key", "_rescued",
-    "_file", "_pos", "a`b", 'q"q', "x;--", "new\nline", "\u200frtl", "x" * 300, "x" * 299 + "y", "", "1st", "日本",
+    "_file", "_pos", "__row_operation", "__original_row_id__pos", "__row_from_source", "__original_row_id__file",
+    "publish_time_day", "__v",
+    "a`b", 'q"q', "x;--", "new\nline", "\u200frtl", "x" * 300, "x" * 299 + "y", "", "1st", "日本",
     "\u0130", "\u212a", "a\\b", "nul\x00", "😀", "$", "[0]", "it's", "drop table t",
 ]
 NESTED_KEYS = ["a", "b", "a.b", "x_y", ""]

@@ -6,20 +6,15 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from pyspark.sql import functions as F
 
-from leanops.adapters.iceberg.session import ROWS_PER_ARROW_BATCH
 from leanops.domain.batches import ColumnLimits
 from leanops.domain.errors import CommitRefusedError
-from leanops.domain.flatten import Limits
 from leanops.ports.state import BATCHES
 from leanops.ports.tables import Lake
-from leanops.runtimes.embedded import Embedded
-from leanops.transforms.flatten import FlattenPlan, cells
 from leanops.usecases.deploy_schema import Consent, deploy_schema
 from leanops.usecases.rebuild import rebuild_topic
 from tests.oracle.model import Model
-from tests.oracle.rows import RawRow
+from tests.oracle.rows import LANDED, RawRow
 from tests.verify import assert_tables
 from tests.world import PII_KEY, Abandoned, World
 
@@ -79,7 +74,7 @@ GOOD = {
 
 
 def event(name: str, payload: str, key: str | None = None) -> RawRow:
-    return RawRow(name, datetime(2026, 5, 6, tzinfo=UTC), "orders", payload, 1, key)
+    return RawRow(name, datetime(2026, 5, 6, tzinfo=UTC), "orders", payload, LANDED, key)
 
 
 def stop_at(wanted: str) -> Callable[[str], None]:
@@ -346,22 +341,3 @@ def test_a_limit_holds_whatever_its_digits(world: World) -> None:
     assert [row["message_id"] for row in world.curated("orders")] == ["good"]
     (found,) = world.errors(world.databases.errors, "orders")
     assert {failure["column"] for failure in found["failures"]} == {name for name, text in bad.items() if text}
-
-
-def test_a_batch_of_the_largest_payloads_goes_to_python_in_pieces_that_arrow_can_hold(embedded: Embedded) -> None:
-    rows = ROWS_PER_ARROW_BATCH + 100
-    payload = F.concat(F.lit('{"a":"'), F.repeat(F.lit("x"), 900_000), F.lit('"}'))
-    raw = (
-        embedded.spark()
-        .range(0, rows, 1, 1)
-        .select(
-            F.col("id").cast("string").alias("message_id"),
-            F.current_timestamp().alias("publish_time"),
-            F.lit(1).cast("long").alias("ingestion_ts"),
-            F.lit(None).cast("string").alias("idempotency_key"),
-            payload.alias("json_payload"),
-        )
-    )
-    plan = FlattenPlan({}, Limits(), "$.id", (), None)
-    found = cells(raw, plan).agg(F.count("observed").alias("pieces"), F.count(F.lit(1)).alias("rows")).first()
-    assert (found.pieces, found.rows) == (2, rows)

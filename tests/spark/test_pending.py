@@ -16,7 +16,7 @@ from leanops.usecases.operations import standing
 from leanops.usecases.pending import take_pending
 from leanops.usecases.plan_on_rows import plan_on_rows
 from tests.builders import column, no_lake, schema, schema_text
-from tests.oracle.rows import RawRow
+from tests.oracle.rows import LANDED, RawRow
 from tests.unit.test_pending import Killed, killed_at
 from tests.world import World
 
@@ -33,7 +33,7 @@ def orders(world: World) -> World:
     """Ten rows in Curated under a schema of one column; two of them lack `b`."""
     world.add("orders", text(column("a")))
     rows = [json.dumps({"id": f"k{n}", "a": str(n), **({"b": str(n)} if n >= 2 else {})}) for n in range(10)]
-    world.publish("orders", [RawRow(f"m{n}", WHEN, "orders", row, n) for n, row in enumerate(rows)])
+    world.publish("orders", [RawRow(f"m{n}", WHEN, "orders", row, LANDED + n) for n, row in enumerate(rows)])
     world.settle()
     assert len(world.curated("orders")) == 10
     return world
@@ -100,7 +100,7 @@ def assert_goes_on(world: World, verdict: Verdict) -> None:
     assert "10 keys of " in verdict.problems[0].message
     platform = world.platform()
     assert (standing(platform, "orders"), platform.schemas.pending()) == (None, [])
-    world.publish("orders", [RawRow("m10", WHEN, "orders", json.dumps({"id": "k10", "a": "10"}), 10)])
+    world.publish("orders", [RawRow("m10", WHEN, "orders", json.dumps({"id": "k10", "a": "10"}), LANDED + 10)])
     world.settle()
     assert [row["_schema_version"] for row in world.curated("orders")] == [1] * 11
 

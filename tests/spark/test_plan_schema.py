@@ -17,7 +17,7 @@ from leanops.domain.schema_plan import SchemaPlan
 from leanops.usecases.deploy_schema import Consent, deploy_schema
 from leanops.usecases.plan_schema import failing_rows, plan_schema
 from tests.oracle.model import Model
-from tests.oracle.rows import RawRow
+from tests.oracle.rows import LANDED, RawRow
 from tests.oracle.streams import SCHEMA, make_stream
 from tests.verify import same_value
 from tests.world import FIRST, PII_KEY, World, few_batches
@@ -142,7 +142,7 @@ def test_a_plan_counts_what_the_model_counts(world: World, seed: int) -> None:
 def _sent(number: int, payload: dict[str, Any], key: str | None = "set") -> RawRow:
     moment = datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=number)
     body = {"_metadata": {"idempotencyKeyResource": f"k{number}"}, **payload} if key else payload
-    return RawRow(f"m{number}", moment, "orders", json.dumps(body), number)
+    return RawRow(f"m{number}", moment, "orders", json.dumps(body), LANDED + number)
 
 
 def _schema(*columns: dict[str, Any], **members: Any) -> dict[str, Any]:
@@ -216,10 +216,8 @@ def _twice(world: World) -> None:
     """A key with two versions of which the later message is the older one by `at`, and a key with one."""
     body = {"_metadata": {"idempotencyKeyResource": "k"}}
     moments = [datetime(2026, 1, 1, hour, tzinfo=UTC) for hour in (1, 2)]
-    sent = [
-        RawRow(f"v{at}", moment, "orders", json.dumps({**body, "a": "x", "at": f"2026-01-0{3 - at}T00:00:00Z"}), at)
-        for at, moment in enumerate(moments)
-    ]
+    bodies = [json.dumps({**body, "a": "x", "at": f"2026-01-0{3 - at}T00:00:00Z"}) for at in range(2)]
+    sent = [RawRow(f"v{at}", moments[at], "orders", bodies[at], LANDED + at) for at in range(2)]
     world.publish("orders", [*sent, _sent(9, {"a": "x", "at": "2026-01-02T00:00:00Z"})])
     world.cycle()
 

@@ -22,7 +22,7 @@ from leanops.usecases.topics import pause_topic, resume_topic
 from leanops.views.balance import whole_topic
 from tests.builders import column, schema_text
 from tests.oracle.model import Model
-from tests.oracle.rows import RawRow
+from tests.oracle.rows import LANDED, RawRow
 from tests.oracle.streams import SCHEMA, make_stream
 from tests.verify import assert_tables, sources_of
 from tests.world import FIRST, PII_KEY, Abandoned, World, few_batches
@@ -74,7 +74,7 @@ def events(first: int, last: int) -> list[RawRow]:
             datetime(2024, 1, 1, tzinfo=UTC) + timedelta(hours=number % 96),
             "orders",
             f'{{"_metadata":{{"idempotencyKeyResource":"k{number}"}},"a":{number},"b":{2 * number}}}',
-            number,
+            LANDED + number,
         )
         for number in range(first, last)
     ]

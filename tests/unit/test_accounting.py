@@ -6,13 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from leanops.domain import accounting
 from leanops.domain.accounting import CuratedCounts, StandardizedCounts, Totals
+from leanops.domain.batch_warnings import of_standardized
 from leanops.domain.errors import UnbalancedBatchError
 
 NUMBER = st.integers(0, 1_000_000)
 STANDARDIZED = ["inserted", "updated", "duplicates", "superseded", "parse_errors"]
 CURATED = ["inserted", "updated", "unchanged", "errors"]
-BESIDE = {"version_fallback", "missing_keys", "behind", "cross_period", "late_corrections", "cde_missing"}
+BESIDE = {*accounting.BESIDE, "behind", "cross_period", "late_corrections", "cde_missing"}
 
 
 @st.composite
@@ -95,3 +97,18 @@ def test_totals_keep_their_base() -> None:
     base = Totals(rows=7, base_rows=7, base_raw_rows=40)
     after = base.after(StandardizedCounts(2, 1, 0, 1, 0, 0))
     assert (after.base_rows, after.base_raw_rows, after.rows) == (7, 40, 8)
+
+
+@given(st.integers(1, 10_000), st.data())
+def test_odd_rows_are_told_from_more_than_their_share_on(read: int, data: st.DataObject) -> None:
+    odd = data.draw(st.integers(0, read))
+    told = of_standardized({"read": read, "period_fallback": odd}, 0.01)
+    assert len(told) == (odd > read * 0.01)
+    assert all(f"{odd:,} of {read:,} rows have a period" in one for one in told)
+
+
+def test_one_copy_with_another_payload_and_one_path_too_many_are_told() -> None:
+    odd = {"duplicates": 3, "conflicting_copies": 1, "unplaced_paths": 1, "missing_keys": 900}
+    told = of_standardized({"read": 1_000, **odd}, 0.01)
+    assert [one[:30] for one in told] == ["1 of 3 duplicates hold another", "1 or more paths are beyond the"]
+    assert of_standardized({}, 0.01) == []

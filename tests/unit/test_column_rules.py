@@ -151,6 +151,10 @@ def test_a_pattern_that_repeats_no_group_for_long_needs_no_length(pattern: str) 
         ("DATE", {"default": "2026-01-31", "format": "dd/MM/yyyy"}),
         ("TIMESTAMP", {"default": "2026-01-31"}),
         ("TIMESTAMP", {"default": "2026-01-31T00:00Z", "format": "epoch_ms"}),
+        ("TIMESTAMP", {"default": "1764547200000", "format": "epoch_s"}),
+        ("TIMESTAMP", {"default": "253402300800", "format": "epoch_s"}),
+        ("TIMESTAMP", {"default": "-62135596800001", "format": "epoch_ms"}),
+        ("TIMESTAMP", {"default": "0.5", "format": "epoch_ms"}),
     ],
 )
 def test_a_default_that_its_own_column_cannot_hold_is_refused(kind: str, changes: dict[str, Any]) -> None:
@@ -182,6 +186,9 @@ def test_a_default_that_the_rules_of_its_column_refuse_is_a_contradiction(kind: 
         ("BOOLEAN", {"default": "TRUE", "rules": {"allowed": [True]}}),
         ("DATE", {"default": "31/01/2026", "format": "dd/MM/yyyy", "rules": {"max": "2026-01-31"}}),
         ("TIMESTAMP", {"default": "1", "format": "epoch_ms", "rules": {"min": "1970-01-01T01:00:00.001+01:00"}}),
+        ("TIMESTAMP", {"default": "+2e12", "format": "epoch_ms", "rules": {"min": "2033-05-18T03:33:20Z"}}),
+        ("TIMESTAMP", {"default": "253402300799", "format": "epoch_s"}),
+        ("TIMESTAMP", {"default": "-62135596800000", "format": "epoch_ms"}),
         ("STRING", {"default": "x", "cde": True}),
         ("STRING", {"default": "\u00a0", "cde": True}),
         (

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leanops.domain.columns import LONGEST_NAME, plain_name, register
+from leanops.domain.columns import LONGEST_NAME, check_names, plain_name, register
+from leanops.domain.errors import PermanentError
 from leanops.domain.paths import path_of
 from leanops.domain.tables import ICEBERG_METADATA_COLUMNS, STANDARDIZED_SYSTEM_COLUMNS
 from tests.oracle import names as oracle
@@ -95,6 +96,19 @@ def test_who_was_registered_first_keeps_the_name_whatever_sorts_before_it() -> N
 @pytest.mark.parametrize("name", [*STANDARDIZED_SYSTEM_COLUMNS, *ICEBERG_METADATA_COLUMNS])
 def test_a_path_that_meets_a_system_column_gets_a_hash(name: str) -> None:
     assert register({}, [f"$.{name}"]) == {f"$.{name}": f"{name}_{digits(f'$.{name}', 6)}"}
+
+
+@pytest.mark.parametrize(
+    "name", ["__row_operation", "__original_row_id__pos", "__row_from_source", "__v", "__", "publish_time_day"]
+)
+def test_a_path_that_meets_a_name_of_the_engines_gets_a_hash(name: str) -> None:
+    assert register({}, [f"$.{name}"]) == {f"$.{name}": f"{name}_{digits(f'$.{name}', 6)}"}
+
+
+def test_a_table_with_a_column_that_breaks_merge_is_refused_and_one_with_other_odd_names_is_not() -> None:
+    check_names("db.orders", ["__v", "__row", "publish_time_day", "_file"], ["_version"], "rebuild it")
+    with pytest.raises(PermanentError, match=r"^db\.orders has .*\(__original_row_id__pos, _version\), so .*; do it$"):
+        check_names("db.orders", ["a", "_version", "__original_row_id__pos"], ["_version"], "do it")
 
 
 def test_a_hash_that_is_taken_gets_longer_and_stays_within_the_limit() -> None:

@@ -14,7 +14,7 @@ from leanops.domain.evolution import Drift, PathMemory, drift_between, plan_colu
 from leanops.domain.flatten import KINDS
 from tests.oracle.flat import Limits, segment
 from tests.oracle.model import Model
-from tests.oracle.rows import RawRow
+from tests.oracle.rows import LANDED, RawRow
 from tests.oracle.vocabulary import ODD_KEYS
 
 CONTRACTS = ["evolve", "rescue", "quarantine"]
@@ -38,7 +38,7 @@ def model_of(
     model = Model("t", schema, Limits(columns=limits.columns, new_columns=limits.new_columns), names=dict(known))
     now = datetime(2026, 1, 1, tzinfo=UTC)
     payloads = ["{}", *(json.dumps({key: 1}) for key in sorted(keys))]
-    model.standardize(RawRow(f"m{at}", now, "t", payload, at) for at, payload in enumerate(payloads))
+    model.standardize(RawRow(f"m{at}", now, "t", payload, LANDED + at) for at, payload in enumerate(payloads))
     return {
         "columns": model.names,
         "rescued": {path for row in model.standardized.values() for path in row.rescued},
@@ -95,6 +95,18 @@ def test_two_hundred_new_paths_get_columns_in_path_order_and_the_next_is_rescued
     plan = plan_columns({}, paths(201)[::-1], [], "evolve", DEFAULT)
     assert list(plan.added) == paths(200)
     assert plan.rescued == ("$.p0200",)
+
+
+def test_a_later_try_of_a_batch_gets_only_the_columns_an_earlier_one_left() -> None:
+    limits = ColumnLimits(columns=100, new_columns=3)
+    before = register({}, ["$.old", "$.named"])
+    seen = [*before, *paths(9)]
+    first = plan_columns(before, seen, ["$.named"], "evolve", limits, begun_with=1)
+    again = plan_columns(first.columns, seen, ["$.named"], "evolve", limits, begun_with=1)
+    assert list(first.added) == paths(3)
+    assert (again.added, again.rescued) == ({}, first.rescued)
+    halfway = {**before, **dict(list(first.added.items())[:1])}
+    assert plan_columns(halfway, seen, ["$.named"], "evolve", limits, begun_with=1).columns == first.columns
 
 
 def test_a_thousand_columns_are_the_end_and_the_next_path_is_rescued() -> None:

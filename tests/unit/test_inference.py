@@ -191,6 +191,12 @@ def test_the_proposal_is_a_schema_whatever_the_paths_are() -> None:
     assert "in all events" in columns[0]["description"]
 
 
+def test_a_path_with_a_name_of_the_engines_is_proposed_under_a_name_that_lint_takes() -> None:
+    proposal = propose([seen("$.__v"), seen(path_of(("__" + "x" * 200,)))], EVENTS, EVENTS)
+    schema = schema_from_json(proposed_text("orders", proposal), "proposed")
+    assert [column.path for column in schema.payload_columns if column.name.startswith("x__v_")] == ["$.__v"]
+
+
 def test_of_paths_that_share_a_name_the_commoner_is_kept() -> None:
     found = propose([seen("$.a_b", events=3), seen("$.a.b")], EVENTS, EVENTS)
     assert [column.path for column in found.columns] == ["$.a.b"]

@@ -18,7 +18,7 @@ from tests.oracle import vocabulary as words
 from tests.oracle.casts import check
 from tests.oracle.flat import Limits, flatten
 from tests.oracle.model import FIVE, FOUR, Model
-from tests.oracle.rows import RawRow
+from tests.oracle.rows import LANDED, RawRow
 from tests.oracle.streams import SCHEMA, TOPIC, batched_streams, batches, cut, make_stream, streams
 
 SMALL = Limits(payload_bytes=4_000, depth=12, keys=80)
@@ -29,7 +29,7 @@ KEYS = {"idempotency_key": "$.k", "version": "$.v", "period": "$.p"}
 def raw(
     message_id: str, ingestion_ts: int = 0, publish_time: datetime = NOON, key: str | None = None, **payload: Any
 ) -> RawRow:
-    return RawRow(message_id, publish_time, "t", json.dumps(payload), ingestion_ts, key)
+    return RawRow(message_id, publish_time, "t", json.dumps(payload), LANDED + ingestion_ts, key)
 
 
 def schema(*columns: dict[str, Any], keys: dict[str, str] = KEYS, **policies: Any) -> dict[str, Any]:
@@ -51,7 +51,7 @@ def test_the_greatest_version_wins_whatever_order_brings_it() -> None:
     model = Model("t", schema())
     model.standardize([raw("m1", 1, k="a", v="2024-01-02T00:00:00Z"), raw("m2", 2, k="a", v="2024-01-03T00:00:00Z")])
     counts = model.standardize([raw("m3", 3, k="a", v="2024-01-01T00:00:00Z"), raw("m4", 4, k="b")])
-    assert picked(counts) == {"read": 2, "inserted": 1, "superseded": 1}
+    assert picked(counts) == {"read": 2, "inserted": 1, "superseded": 1, "version_missing": 1}
     assert {key: row.message_id for key, row in model.standardized.items()} == {"key:a": "m2", "key:b": "m4"}
 
 
@@ -85,9 +85,11 @@ def test_the_first_copy_by_ingestion_time_is_stored_and_a_later_one_changes_noth
     model = Model("t", schema())
     model.standardize([raw("m1", 9, k="a"), raw("m1", 5, k="a")])
     model.standardize([raw("m1", 1, k="a")])
-    assert (model.standardized["key:a"].ingestion_ts, model.standardized["key:a"].first_seen_ts) == (5, 5)
+    row = model.standardized["key:a"]
+    assert (row.ingestion_ts - LANDED, row.first_seen_ts - LANDED) == (5, 5)
     model.standardize([raw("m2", 20, NOON + timedelta(hours=1), k="a"), raw("m0", 3, k="a")])
-    assert (model.standardized["key:a"].ingestion_ts, model.standardized["key:a"].first_seen_ts) == (20, 3)
+    row = model.standardized["key:a"]
+    assert (row.ingestion_ts - LANDED, row.first_seen_ts - LANDED) == (20, 3)
 
 
 @pytest.mark.parametrize(
@@ -163,8 +165,13 @@ def test_a_wrong_version_is_publish_time_and_counted(text: Any, version: datetim
 
 def test_parse_errors_count_rows_and_keep_one_entry_per_message() -> None:
     model = Model("t", schema())
-    bad = RawRow("m1", NOON, "t", "{", 1)
-    assert picked(model.standardize([bad, bad, raw("m2", k="a")])) == {"read": 3, "inserted": 1, "parse_errors": 2}
+    bad = RawRow("m1", NOON, "t", "{", LANDED)
+    assert picked(model.standardize([bad, bad, raw("m2", k="a")])) == {
+        "read": 3,
+        "inserted": 1,
+        "parse_errors": 2,
+        "version_missing": 1,
+    }
     assert model.parse_errors == {"m1": [("not_json", None)]}
     assert picked(model.standardize([bad])) == {"read": 1, "parse_errors": 1}
 
@@ -178,7 +185,8 @@ def test_a_batch_without_rows_changes_nothing() -> None:
 def test_quarantine_lists_every_path_without_a_column() -> None:
     model = Model("t", schema(column(), unknown_fields="quarantine"))
     counts = model.standardize([raw("m1", c=1, k="a", y=[1], x={"z": 1}), raw("m2", c=1, k="a", v="x", p="x")])
-    assert picked(counts) == {"read": 2, "inserted": 1, "parse_errors": 1, "version_fallback": 1}
+    odd = {"version_fallback": 1, "period_fallback": 1}
+    assert picked(counts) == {"read": 2, "inserted": 1, "parse_errors": 1, **odd}
     assert model.parse_errors == {"m1": [("unknown_field", "$.x.z"), ("unknown_field", "$.y")]}
 
 

@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
@@ -17,7 +18,7 @@ from leanops.adapters.iceberg.catalog import IcebergCatalog
 from leanops.adapters.iceberg.query import DuckQuery
 from leanops.adapters.iceberg.scan import Scan
 from leanops.domain.errors import UsageError
-from leanops.domain.tables import ERRORS, RAW
+from leanops.domain.tables import ERRORS, LONG, RAW, TIMESTAMP, TableDefinition
 from tests.builders import NOW, event, raw_row
 
 ORDERS, ERROR_TABLE = "iceberg_raw_db.orders_staging", "iceberg_curated_db.errors"
@@ -183,3 +184,13 @@ def test_what_cannot_be_asked_is_told_in_one_line(query: DuckQuery, statement: s
         ask(query, statement)
     assert complaint in str(refused.value)
     assert "\n" not in str(refused.value)
+
+
+def test_a_time_that_no_python_calendar_has_is_named_by_its_column(query: DuckQuery, catalog: SqlCatalog) -> None:
+    IcebergCatalog(catalog).create("db.odd", TableDefinition({"n": LONG, "at": TIMESTAMP}, ()))
+    beyond = pa.array([1_764_547_200_000 * 1_000_000], pa.int64()).cast(pa.timestamp("us", "UTC"))
+    catalog.load_table("db.odd").append(pa.table({"n": [1], "at": beyond}))
+    said = r"^column 'at' holds a time outside the years 0001 to 9999.*: epoch_us\(\"at\"\)$"
+    with pytest.raises(UsageError, match=said):
+        list(query.ask("select * from db.odd").rows)
+    assert list(query.ask('select n, epoch_us("at") from db.odd').rows) == [(1, 1_764_547_200_000_000_000)]

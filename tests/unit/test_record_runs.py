@@ -110,6 +110,16 @@ STANDARD_RUN = {
 }
 
 
+def test_a_run_history_of_an_earlier_version_gets_the_counts_it_lacks(platform: Platform) -> None:
+    today = OPS["job_run_history"]
+    columns = {name: kind for name, kind in today.columns.items() if name != "publish_time_ahead"}
+    platform.catalog.create("ops_db.job_run_history", replace(today, columns=columns))
+    done = commit(platform, batch("b1", source_from=None, source_to=7))
+    counts = {**COUNTS, "publish_time_ahead": 2}
+    record(platform, "cycle-1", {"orders": {STANDARDIZED: replace(done, counts=counts)}})
+    assert history(platform, "publish_time_ahead", "missing_keys") == [("b1", 2, 5)]
+
+
 def test_many_topics_are_recorded_in_one_append(platform: Platform) -> None:
     topics = {}
     for topic in ("orders", "users"):

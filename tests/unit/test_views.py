@@ -1,6 +1,7 @@
 """Status, balance and errors as the tables tell them; no Spark needed to know."""
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -317,3 +318,16 @@ def test_an_unknown_error_id_is_told(runtime: Embedded, sources: Sources, wanted
     quarantine(runtime.platform, "m1")
     with pytest.raises(UsageError, match="errors list"):
         find_error(sources, wanted)
+
+
+def test_the_status_tells_what_is_odd_about_the_newest_batch(runtime: Embedded) -> None:
+    land(runtime.platform, "orders", [event("m1")])
+    raw = runtime.platform.catalog.load("iceberg_raw_db.orders_staging")
+    counts = {"read": 100, "inserted": 100, "version_missing": 2, "period_fallback": 1}
+    mark = watermark(raw.head, batch_id="2611150800000000-x", source_uuid=raw.uuid, counts=counts)
+    commit(runtime.platform, STANDARDIZED, STANDARD, [{"record_key": "key:a"}], mark)
+    (one,) = status(runtime.sources())
+    assert [warning[:32] for warning in one.warnings] == ["2 of 100 rows have no version, s"]
+    assert one.as_json()["warnings"] == list(one.warnings)
+    (quiet,) = status(replace(runtime.sources(), warning_share=0.02))
+    assert list(quiet.warnings) == []

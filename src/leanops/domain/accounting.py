@@ -4,6 +4,17 @@ from dataclasses import asdict, dataclass
 
 from leanops.domain.errors import UnbalancedBatchError
 
+BESIDE = (
+    "version_fallback",
+    "missing_keys",
+    "version_missing",
+    "period_fallback",
+    "publish_time_ahead",
+    "conflicting_copies",
+    "unplaced_paths",
+)
+"""Counts of a Standardized batch that are no part of its balance."""
+
 
 @dataclass(frozen=True)
 class StandardizedCounts:
@@ -17,6 +28,11 @@ class StandardizedCounts:
     parse_errors: int
     version_fallback: int = 0
     missing_keys: int = 0
+    version_missing: int = 0
+    period_fallback: int = 0
+    publish_time_ahead: int = 0
+    conflicting_copies: int = 0
+    unplaced_paths: int = 0
 
     def check(self) -> None:
         """Raise unless every row that was read is accounted for."""

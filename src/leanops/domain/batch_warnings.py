@@ -6,15 +6,42 @@ from leanops.domain.batches import CURATED
 
 FEW = 10
 """Fewer quarantined rows say nothing by their share: one of a batch of four would be a quarter."""
+_ODD = {
+    "version_missing": "have no version, so their publish time orders them",
+    "version_fallback": "have a version that keys.version_format does not take, so their publish time orders them",
+    "period_fallback": "have a period that is not yyyy-MM, so they are in the month they were published",
+    "publish_time_ahead": "say they were published more than a day after they landed, so the time of landing counts",
+}
 
 
-def batch_warnings(topic: str, layer: str, counts: Mapping[str, int], alert: float) -> list[str]:
-    """A sentence for each; `alert` is the share of quarantined rows above which its schema wants to hear of it."""
-    warnings = []
+def batch_warnings(topic: str, layer: str, counts: Mapping[str, int], *, alert: float, share: float) -> list[str]:
+    """A sentence for each thing that is out of the ordinary.
+
+    `alert` is the share of quarantined rows above which a schema wants to hear of it, `share` that of odd rows.
+    """
+    return _of_curated(topic, counts, alert) if layer == CURATED else of_standardized(counts, share)
+
+
+def of_standardized(counts: Mapping[str, int], share: float) -> list[str]:
+    """More than a share of the rows is odd, a message id was used twice, or paths found no column."""
+    read = counts.get("read", 0)
+    found = [
+        f"{counts[name]:,} of {read:,} rows {what}" for name, what in _ODD.items() if counts.get(name, 0) > read * share
+    ]
+    if counts.get("conflicting_copies"):
+        told = f"{counts['conflicting_copies']:,} of {counts.get('duplicates', 0):,} duplicates hold another payload"
+        found.append(f"{told} than the message they repeat: a message id was used twice, and the first payload is kept")
+    if counts.get("unplaced_paths"):
+        told = f"{counts['unplaced_paths']:,} or more paths are beyond the column limits"
+        found.append(f"{told}; their values are in _rescued")
+    return found
+
+
+def _of_curated(topic: str, counts: Mapping[str, int], alert: float) -> list[str]:
     read, errors = counts.get("read", 0), counts.get("errors", 0)
-    if layer == CURATED and errors >= FEW and errors > alert * read:
-        warnings.append(
-            f"{errors:,} of {read:,} rows of its newest Curated batch were quarantined, more than {alert:.0%}; "
-            f"see why with: leanops errors list --topic {topic}"
-        )
-    return warnings
+    if errors < FEW or errors <= alert * read:
+        return []
+    return [
+        f"{errors:,} of {read:,} rows of its newest Curated batch were quarantined, more than {alert:.0%}; "
+        f"see why with: leanops errors list --topic {topic}"
+    ]

@@ -42,6 +42,8 @@ class Batch(msgspec.Struct, frozen=True):
     """Curated: the history of Standardized that is read."""
     key_check: str = ""
     """The check value of the key that seals something in this batch; nothing where none does."""
+    free_columns: int | None = None
+    """Columns under the limits when the batch was begun: a later try must not add as many again."""
 
 
 def pipeline_id(topic: str, layer: str) -> str:

@@ -10,7 +10,7 @@ from leanops.domain.columns import plain_name
 from leanops.domain.members import text_from_scalar, whole
 from leanops.domain.patterns import fault_of, surely_refuses
 from leanops.domain.problems import Code, Problem, quoted
-from leanops.domain.tables import CURATED_SYSTEM_COLUMNS, ICEBERG_METADATA_COLUMNS
+from leanops.domain.tables import CURATED_SYSTEM_COLUMNS, is_engine_name
 
 _LIKE = {
     TypeName.INT: "a number like 7",
@@ -62,9 +62,6 @@ class _Check:
 
 def column_problems(draft: Draft) -> Iterator[Problem]:
     """All that is wrong with a column in itself."""
-    if draft.name in (*CURATED_SYSTEM_COLUMNS, *ICEBERG_METADATA_COLUMNS):
-        message = f"{quoted(str(draft.name))} is a system column"
-        yield Problem(Code.RESERVED_NAME, f"{draft.pointer}/name", message, "choose another name")
     least, most = _lengths(draft)
     pattern = draft.rules.get("pattern")
     fault = None if pattern is None else fault_of(pattern, most)
@@ -82,6 +79,15 @@ def column_problems(draft: Draft) -> Iterator[Problem]:
         # Only a text is allowed as it is written: a number may arrive as 007.
         yield from _allowed(draft, draft.type, checks if draft.type.name == TypeName.STRING else bounds)
         yield from _default(draft, draft.type, checks)
+
+
+def reserved_name(draft: Draft) -> Iterator[Problem]:
+    """A name that is ours or the engines'; apart, for a file deployed before a name was reserved stays readable."""
+    is_ours = draft.name in CURATED_SYSTEM_COLUMNS
+    if draft.name is not None and (is_ours or is_engine_name(draft.name)):
+        why = "a system column" if is_ours else "a name that Iceberg and Spark keep for themselves"
+        message = f"{quoted(draft.name)} is {why}"
+        yield Problem(Code.RESERVED_NAME, f"{draft.pointer}/name", message, "choose another name")
 
 
 def _typed(draft: Draft, kind: ColumnType) -> Iterator[Problem]:

@@ -73,10 +73,23 @@ _ZONE = r"(Z|[+-](0[0-9]|1[0-7])(:?[0-5][0-9])?)?"
 _TIMESTAMP = rf"[0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}}[T ]([01][0-9]|2[0-3]):[0-5][0-9](:[0-5][0-9](\.[0-9]{{1,6}})?)?{_ZONE}"
 # The casts take no offset there: it could leave the calendar.
 _OFF_CALENDAR = r"(0001-01-01|9999-12-31).{6,}[+-][0-9:]+"
-_EPOCH = r"-?([0-9]{1,12}|1[0-9]{12})"
 _LONGEST = 38
 _START = datetime(1970, 1, 1, tzinfo=UTC)
+_CALENDAR = tuple(
+    (end.replace(tzinfo=UTC) - _START) // timedelta(microseconds=1) for end in (datetime.min, datetime.max)
+)
 _WHOLE = {TypeName.INT: 2**31, TypeName.BIGINT: 2**63}
+
+
+def micros_per_unit(form: DateFormat) -> int:
+    """Microseconds in what an epoch counts."""
+    return _MICROS[form]
+
+
+def epoch_bounds(form: DateFormat) -> tuple[int, int]:
+    """The least and the greatest count of an epoch whose moment lies in the years 0001 to 9999."""
+    first, last = _CALENDAR
+    return first // _MICROS[form], last // _MICROS[form]
 
 
 def iceberg_type(kind: ColumnType) -> str:
@@ -147,7 +160,7 @@ def _date(text: str, form: DateFormat) -> int | None:
 
 def _timestamp(text: str, form: DateFormat) -> int | None:
     if form in _MICROS:
-        return int(text) * _MICROS[form] if _is(text, _EPOCH) else None
+        return _epoch(text, form)
     if not _is(text, _TIMESTAMP) or _is(text, _OFF_CALENDAR):
         return None
     try:
@@ -156,6 +169,13 @@ def _timestamp(text: str, form: DateFormat) -> int | None:
         return None
     aware = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
     return (aware - _START) // timedelta(microseconds=1)
+
+
+def _epoch(text: str, form: DateFormat) -> int | None:
+    count, (least, greatest) = _exact(text, form), epoch_bounds(form)
+    if count is None or count.denominator != 1 or not least <= count <= greatest:
+        return None
+    return int(count) * _MICROS[form]
 
 
 def _is(text: str, grammar: str) -> bool:

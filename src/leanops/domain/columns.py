@@ -1,14 +1,14 @@
 """Column names of JSON paths: one name for ever, and no two paths share one."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from hashlib import sha256
 
+from leanops.domain.errors import PermanentError
 from leanops.domain.paths import segments_of
-from leanops.domain.tables import ICEBERG_METADATA_COLUMNS, STANDARDIZED_SYSTEM_COLUMNS
+from leanops.domain.tables import STANDARDIZED_SYSTEM_COLUMNS, breaks_merge, is_engine_name
 
 LONGEST_NAME = 128
-_TAKEN = frozenset(STANDARDIZED_SYSTEM_COLUMNS) | frozenset(ICEBERG_METADATA_COLUMNS)
 _ODD = re.compile(r"[^a-z0-9_]")
 
 
@@ -20,7 +20,7 @@ def plain_name(path: str) -> str:
 
 def register(known: Mapping[str, str], paths: Iterable[str]) -> dict[str, str]:
     """Names for the paths that have none yet, given in path order; a name never moves."""
-    taken = set(_TAKEN) | set(known.values())
+    taken = {*STANDARDIZED_SYSTEM_COLUMNS, *known.values()}
     named: dict[str, str] = {}
     for path in sorted(set(paths) - known.keys(), key=str.encode):
         name = _free_name(path, taken)
@@ -31,7 +31,7 @@ def register(known: Mapping[str, str], paths: Iterable[str]) -> dict[str, str]:
 
 def _free_name(path: str, taken: set[str]) -> str:
     wanted = plain_name(path)
-    if wanted not in taken:
+    if wanted not in taken and not is_engine_name(wanted):
         return wanted
     digest = sha256(path.encode()).hexdigest()
     for digits in range(6, len(digest) + 1):
@@ -40,3 +40,18 @@ def _free_name(path: str, taken: set[str]) -> str:
         if name not in taken:
             return name
     raise AssertionError(f"all names of {path} are taken")
+
+
+def is_unusable(name: str, system: Collection[str]) -> bool:
+    """Whether a payload column must not go on under its name, though an earlier version gave it."""
+    return name in system or breaks_merge(name)
+
+
+def check_names(table: str, columns: Iterable[str], system: Collection[str], remedy: str) -> None:
+    """Refuse a table whose payload columns have names that are the system's or Spark's now."""
+    taken = sorted(name for name in columns if is_unusable(name, system))
+    if taken:
+        raise PermanentError(
+            f"{table} has payload columns with names that are Lean-Ops' own or Spark's ({', '.join(taken)}), "
+            f"so nothing is written to it; {remedy}"
+        )

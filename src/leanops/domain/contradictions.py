@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations
 from typing import Any
 
-from leanops.domain.column_rules import Draft, column_problems
+from leanops.domain.column_rules import Draft, column_problems, reserved_name
 from leanops.domain.column_types import DateFormat, iceberg_type
 from leanops.domain.columns import plain_name
 from leanops.domain.json_text import step
@@ -17,7 +17,7 @@ from leanops.domain.tables import CURATED, RESERVED_TABLES, STANDARDIZED_SYSTEM_
 _KEYS = {"idempotency_key": "key", "version": "version", "period": "period"}
 
 
-def contradictions_in(value: Any, broken: set[str]) -> Iterator[Problem]:
+def contradictions_in(value: Any, broken: set[str], *, is_kept: bool = False) -> Iterator[Problem]:
     """All that does not go together, judged by the members whose pointers are not among the broken."""
     if not isinstance(value, dict):
         return
@@ -30,6 +30,8 @@ def contradictions_in(value: Any, broken: set[str]) -> Iterator[Problem]:
     yield from _envelope(file.get("envelope_columns") or [])
     for draft in drafts:
         yield from column_problems(draft)
+        if not is_kept:
+            yield from reserved_name(draft)
     yield from _named_twice(drafts)
     yield from _measures(file.get("measures") or [], drafts)
     keys = file.get("keys") or {}
@@ -38,6 +40,7 @@ def contradictions_in(value: Any, broken: set[str]) -> Iterator[Problem]:
     paths = {"idempotency_key": DEFAULT_KEY_PATH} if is_default else {}
     paths |= {name: path_from_text(keys[name]) for name in _KEYS if keys.get(name) is not None}
     yield from _keys(paths)
+    yield from _version_format(keys)
     yield from _collisions(paths, drafts)
     yield from _in_clear(paths, keys, drafts)
 
@@ -85,7 +88,8 @@ def _envelope(columns: Sequence[Any]) -> Iterator[Problem]:
         seen.add(name)
         real = CURATED.columns[name]
         if kind is not None and iceberg_type(type_from_text(kind)) != real:
-            written = {"string": "STRING", "long": "BIGINT", "int": "INT", "timestamptz": "TIMESTAMP"}[real]
+            names = {"string": "STRING", "long": "BIGINT", "int": "INT", "timestamptz": "TIMESTAMP"}
+            written = names.get(real, real.upper())
             message = f"{name} is no {type_from_text(kind)}"
             yield Problem(Code.ENVELOPE_TYPE, f"{pointer}/type", message, f"write {written}")
 
@@ -136,6 +140,12 @@ def _keys(paths: Mapping[str, str]) -> Iterator[Problem]:
             message = f"{quoted(second)} is, or lies in, the path of the {other}"
             hint = f"name another path for the {_KEYS[name]}, or leave it out"
             yield Problem(Code.KEY_CONFLICT, f"/keys/{name}", message, hint)
+
+
+def _version_format(keys: Mapping[str, Any]) -> Iterator[Problem]:
+    if keys.get("version_format") is not None and "version" not in keys:
+        message = "there is a format, and no path of the version"
+        yield Problem(Code.CONTRADICTION, "/keys/version_format", message, "name keys.version, or leave it out")
 
 
 def _in_clear(paths: Mapping[str, str], keys: Mapping[str, Any], drafts: Sequence[Draft]) -> Iterator[Problem]:

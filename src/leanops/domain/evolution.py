@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from leanops.domain.batches import ColumnLimits
@@ -31,26 +31,38 @@ class ColumnPlan:
     refused: tuple[str, ...] = ()
 
 
+def free_paths(known: Iterable[str], named: Collection[str]) -> list[str]:
+    """The paths that count against the limits: those that nobody names."""
+    return [path for path in known if path not in named]
+
+
 def plan_columns(
-    known: Mapping[str, str], seen: Iterable[str], named: Iterable[str], contract: str, limits: ColumnLimits
+    known: Mapping[str, str],
+    seen: Iterable[str],
+    named: Collection[str],
+    contract: str,
+    limits: ColumnLimits,
+    begun_with: int | None = None,
 ) -> ColumnPlan:
     """Columns for the paths seen in a batch: `named` ones always, the others by contract and within the limits.
 
-    A path that no event has takes no name: the next path that asks for the same one would never get it.
+    A path that no event has takes no name: the next path that asks for the same one would never get it. `begun_with`
+    is how many free columns there were when the batch began: an earlier try of it may have added some.
     """
-    new = set(seen) - known.keys()
-    always = new & set(named)
-    unknown = sorted(new - always, key=str.encode)
+    without = set(seen) - known.keys()
+    always = without & set(named)
+    unknown = sorted(without - always, key=str.encode)
     room = 0
     if contract == "evolve":
-        free = [path for path in known if path not in set(named)]
-        room = max(0, min(limits.new_columns, limits.columns - len(free)))
+        free = len(free_paths(known, set(named)))
+        added = 0 if begun_with is None else free - begun_with
+        room = max(0, min(limits.new_columns - added, limits.columns - free))
     first = register(known, always)
     second = register({**known, **first}, unknown[:room])
     rest = tuple(unknown[room:])
-    added = {**first, **second}
+    new = {**first, **second}
     refused = rest if contract == "quarantine" else ()
-    return ColumnPlan({**known, **added}, added, () if refused else rest, refused)
+    return ColumnPlan({**known, **new}, new, () if refused else rest, refused)
 
 
 def is_promotion(today: str, wanted: str) -> bool:

@@ -5,11 +5,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from leanops.domain.columns import plain_name, register
+from leanops.domain.columns import LONGEST_NAME, plain_name, register
 from leanops.domain.flatten import ARRAY, BOOLEAN, NUMBER, STRING, Kind
 from leanops.domain.paths import segments_of
 from leanops.domain.schema import DEFAULT_KEY_PATH, DEFAULT_PERIOD_PATHS, ColumnType, DateFormat, TypeName
-from leanops.domain.tables import CURATED_SYSTEM_COLUMNS
+from leanops.domain.tables import CURATED_SYSTEM_COLUMNS, is_engine_name
 
 SCALES = (2, 4, 6, 10, 18)
 """Decimals a DECIMAL may get; a number that needs more is a DOUBLE."""
@@ -104,10 +104,15 @@ def propose(seen: Sequence[Seen], events: int, keyed: int) -> Proposal:
     names = register(system, [one.path for one in common])
     # A schema has a column at least, and be it the key.
     wanted = [one for one in common if one.path != DEFAULT_KEY_PATH] or common
-    columns = [_column(one, names[one.path], events) for one in wanted]
+    columns = [_column(one, _allowed(names[one.path]), events) for one in wanted]
     if keys.get("pii"):
         columns = [replace(one, pii="hmac") if one.path == key else one for one in columns]
     return Proposal(tuple(columns), keys, (*notes, *clashing, *rare))
+
+
+def _allowed(name: str) -> str:
+    """A name for Curated: one that begins like a name of the engines gets a letter in front."""
+    return f"x{name[1 - LONGEST_NAME :]}" if is_engine_name(name) else name
 
 
 def _apart(seen: Sequence[Seen], key: str) -> tuple[list[Seen], list[str]]:

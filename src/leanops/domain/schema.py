@@ -41,6 +41,9 @@ Months = Annotated[int, Field(ge=0, le=1200), BeforeValidator(whole)]
 Share = Annotated[float, Field(ge=0, le=1), BeforeValidator(share)]
 
 
+VersionFormat = Literal["iso", "epoch_s", "epoch_ms", "number"]
+
+
 class _Model(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, arbitrary_types_allowed=True)
 
@@ -91,7 +94,12 @@ class Keys(_Model):
     """Where a payload holds its key, its version and its period."""
 
     idempotency_key: JsonPath = Field(DEFAULT_KEY_PATH, description="Path of the business key; one row a key is kept.")
-    version: JsonPath | None = Field(None, description="Path of a timestamp; the newest version of a key wins.")
+    version: JsonPath | None = Field(None, description="Path of the version; the newest version of a key wins.")
+    version_format: VersionFormat = Field(
+        "iso",
+        description="What the version is: an ISO 8601 timestamp, a count of seconds or milliseconds since 1970, "
+        "or a number that grows with each version.",
+    )
     period: JsonPath | None = Field(None, description="Path of the period, yyyy-MM.")
     pii: Literal["hmac"] | None = Field(None, description="hmac: the key is personal, and sealed from Standardized on.")
 
@@ -167,10 +175,11 @@ class Schema(_Model):
         return bool(self.keys.pii) or any(column.pii == "hmac" for column in self.payload_columns)
 
 
-def schema_from_json(text: str, source: str, *, is_deployed: bool = False) -> Schema:
+def schema_from_json(text: str, source: str, *, is_kept: bool = False) -> Schema:
     """The schema in a file's text; raises InvalidSchemaError with every problem and its place.
 
-    One that was deployed before slow patterns were refused can still be read: Curated tries them on short texts only.
+    A file that `is_kept` was deployed once: names that were reserved since then, and slow patterns, which Curated tries
+    on short texts only, do not make it unreadable.
     """
     document = read_document(text)
     if not document.is_readable:
@@ -178,8 +187,8 @@ def schema_from_json(text: str, source: str, *, is_deployed: bool = False) -> Sc
     told = {problem.pointer for problem in document.problems if problem.pointer}
     schema, wrong = read_model(Schema, document.value)
     found = [*document.problems, *(one for one in wrong if not is_beneath(one.pointer, told))]
-    found += contradictions_in(document.value, {problem.pointer for problem in found})
-    if is_deployed:
+    found += contradictions_in(document.value, {problem.pointer for problem in found}, is_kept=is_kept)
+    if is_kept:
         found = [problem for problem in found if problem.code != Code.SLOW_PATTERN]
     if found or schema is None:
         raise InvalidSchemaError(source, _in_order(found, document.order))

@@ -12,6 +12,8 @@ STRING, LONG, INT, TIMESTAMP, DOUBLE, BOOLEAN, DATE = (
     "boolean",
     "date",
 )
+NUMBER = "decimal(38,9)"
+"""Any number of up to 29 digits, with up to 9 decimals."""
 FAILURE = {"rule": STRING, "column": STRING, "path": STRING, "message": STRING, "value": STRING}
 FAILURES = "failures"
 """The one nested type: a list of FAILURE structs."""
@@ -25,6 +27,11 @@ class TableDefinition:
     partition_by: tuple[tuple[str, str], ...]
     measured: tuple[str, ...] = ()
     comments: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def partition_names(self) -> tuple[str, ...]:
+        """The names of the partition fields, in order."""
+        return tuple(name if how == "identity" else f"{name}_{how}" for name, how in self.partition_by)
 
 
 _BY_DAY = (("publish_time", "day"),)
@@ -66,6 +73,8 @@ STANDARDIZED = TableDefinition(
         "last_updated_ts": TIMESTAMP,
         "first_seen_ts": LONG,
         "_rescued": STRING,
+        "_version": NUMBER,
+        "_payload_hash": LONG,
         "_batch_seq": LONG,
         "_batch_id": STRING,
     },
@@ -82,6 +91,7 @@ CURATED = TableDefinition(
         "ingestion_ts": LONG,
         "first_seen_ts": LONG,
         "last_updated_ts": TIMESTAMP,
+        "_version": NUMBER,
         "_schema_version": INT,
         "_batch_seq": LONG,
         "_batch_id": STRING,
@@ -146,6 +156,11 @@ OPS = {
             "behind": LONG,
             "version_fallback": LONG,
             "missing_keys": LONG,
+            "version_missing": LONG,
+            "period_fallback": LONG,
+            "publish_time_ahead": LONG,
+            "conflicting_copies": LONG,
+            "unplaced_paths": LONG,
             "cross_period": LONG,
             "late_corrections": LONG,
             "cde_missing": LONG,
@@ -237,4 +252,28 @@ ICEBERG_METADATA_COLUMNS = (
     "_change_ordinal",
     "_commit_snapshot_id",
 )
+# Columns that Spark's MERGE adds to those of the table and finds again by name.
+_SPARK_HELPERS = frozenset(
+    {
+        "__row_operation",
+        "__row_from_source",
+        "__row_from_target",
+        *(f"__original_row_id_{name}" for name in ICEBERG_METADATA_COLUMNS),
+    }
+)
+_ENGINE_PREFIX = "__"
+_ENGINE_NAMES = frozenset((*ICEBERG_METADATA_COLUMNS, *STANDARDIZED.partition_names, *CURATED.partition_names))
 RESERVED_TABLES = frozenset({"parse_errors", "errors", "dlq_errors"})
+
+
+def is_engine_name(name: str) -> bool:
+    """Whether Iceberg or Spark may give a name a meaning of their own: no new column gets it.
+
+    Every helper column Spark has had begins with two underscores; the next one will too.
+    """
+    return name.startswith(_ENGINE_PREFIX) or name in _ENGINE_NAMES
+
+
+def breaks_merge(name: str) -> bool:
+    """Whether a column of this name makes Spark's MERGE fail or write wrong rows."""
+    return name in _SPARK_HELPERS

@@ -14,6 +14,7 @@ from leanops.domain.tables import (
     FAILURES,
     INT,
     LONG,
+    NUMBER,
     OPS,
     STANDARDIZED,
     STRING,
@@ -125,6 +126,7 @@ _ARROW = {
     DOUBLE: pa.float64(),
     BOOLEAN: pa.bool_(),
     TIMESTAMP: pa.timestamp("us", "UTC"),
+    NUMBER: pa.decimal128(38, 9),
     FAILURES: pa.list_(pa.struct([(name, pa.string()) for name in FAILURE])),
 }
 

@@ -212,7 +212,18 @@ def _stored(kind: str) -> str:
 _SEGMENT = re.compile(r'\.(\w+)|\[("(?:[^"\\]|\\.)*")\]')
 _LONGEST = 128
 _TAKEN = frozenset(
-    {*_SYSTEM, "record_key", "topic_name", "_rescued", "_file", "_pos", "_deleted", "_spec_id", "_partition"}
+    {
+        *_SYSTEM,
+        "record_key",
+        "topic_name",
+        "_rescued",
+        "_file",
+        "_pos",
+        "_deleted",
+        "_spec_id",
+        "_partition",
+        "publish_time_day",
+    }
 )
 
 
@@ -230,9 +241,10 @@ def misnamed(columns: Mapping[str, str]) -> dict[str, str]:
     names = list(wanted.values())
     for path, name in columns.items():
         plain = wanted[path]
-        may_have_hash = plain in _TAKEN or (names.count(plain) > 1 and plain in columns.values())
+        is_taken = plain in _TAKEN or plain.startswith("__")
+        may_have_hash = is_taken or (names.count(plain) > 1 and plain in columns.values())
         tail = re.search("_[0-9a-f]{6,}$", name)
         is_hashed = tail is not None and name == plain[: _LONGEST - len(tail[0])] + tail[0]
-        if not (name == plain and plain not in _TAKEN) and not (may_have_hash and is_hashed):
+        if not (name == plain and not is_taken) and not (may_have_hash and is_hashed):
             wrong[path] = name
     return wrong

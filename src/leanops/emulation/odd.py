@@ -30,8 +30,9 @@ def _names_that_collide(_profile: Profile, _text: str) -> tuple[str, dict[str, s
 
 
 def _names_of_system_columns(_profile: Profile, _text: str) -> tuple[str, dict[str, str]]:
-    front = '"message_id":"none","_file":"none","ingestion_ts":7,'
-    return front, {"$.message_id": "none", "$._file": "none", "$.ingestion_ts": "7"}
+    front = '"message_id":"none","_file":"none","ingestion_ts":7,"__row_operation":"none","publish_time_day":"none",'
+    names = ("message_id", "_file", "__row_operation", "publish_time_day")
+    return front, {**{f"$.{name}": "none" for name in names}, "$.ingestion_ts": "7"}
 
 
 def _names_that_are_no_words(_profile: Profile, _text: str) -> tuple[str, dict[str, str]]:

@@ -197,7 +197,14 @@ class Embedded:
 
         platform = self.platform
         query = DuckQuery(self.catalog, self.scratch)
-        return Sources(platform.catalog, platform.state, platform.schemas, query, platform.rules.databases)
+        return Sources(
+            platform.catalog,
+            platform.state,
+            platform.schemas,
+            query,
+            platform.rules.databases,
+            warning_share=platform.rules.warning_share,
+        )
 
     def background(self) -> Background:
         """What is on its way to RAW, and who brings it there."""
@@ -259,6 +266,7 @@ def _rules(settings: Settings) -> Rules:
         ),
         limits=Limits(settings.payload_bytes, settings.payload_depth, settings.payload_keys, settings.duplicate_keys),
         column_limits=ColumnLimits(settings.table_columns, settings.new_columns),
+        warning_share=settings.warning_share,
         removed_after_batches=settings.removed_after_batches,
         tries=settings.tries,
         backoff_s=settings.backoff_s,

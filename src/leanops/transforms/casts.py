@@ -4,6 +4,7 @@ Each takes the SQL of a text and gives a typed value that is NULL where the text
 rounded, truncated or guessed. Needs `spark.sql.ansi.enabled=false` and a session in UTC.
 """
 
+from leanops.domain.column_types import epoch_bounds, micros_per_unit
 from leanops.domain.schema import ColumnType, DateFormat, TypeName
 from leanops.transforms.sql import literal
 
@@ -16,6 +17,7 @@ _ZERO = r"^[+-]?0+(?:\.0+)?(?:[eE][+-]?[0-9]+)?\z"
 _DATE = r"(?!0000)[0-9]{4}-[0-9]{2}-[0-9]{2}"
 _MINUTE = r"(?:[01][0-9]|2[0-3]):[0-5][0-9]"
 _SECOND = r":[0-5][0-9](?:\.[0-9]{1,6}0{0,3})?"
+_FINER = r"(:[0-5][0-9]\.[0-9]{6})[0-9]+"
 _ZONE = r"(?:Z|[+-](?:(?:0[0-9]|1[0-7])(?::?[0-5][0-9])?|18(?::?00)?))?"
 # On the first and the last day of the calendar an offset could leave it; there only UTC is accepted.
 _OFF_CALENDAR = r"(?!(?:0001-01-01|9999-12-31).{6,}[+-](?!00(?::?00)?\z)[0-9:]+\z)"
@@ -23,7 +25,6 @@ _TIMESTAMP = rf"^{_OFF_CALENDAR}{_DATE}[T ]{_MINUTE}{_SECOND}{_ZONE}\z"
 _TO_THE_MINUTE = rf"^{_OFF_CALENDAR}{_DATE}[T ]{_MINUTE}{_ZONE}\z"
 _ISO_DATE = rf"^{_DATE}\z"
 _LONG = r"^-?[0-9]{1,18}\z"
-_EPOCH = r"^-?(?:[0-9]{1,12}|1[0-9]{12})\z"
 _DATE_PATTERNS = {
     DateFormat.DAY_MONTH_YEAR: (r"^[0-9]{2}/[0-9]{2}/(?!0000)[0-9]{4}\z", "dd/MM/yyyy"),
     DateFormat.MONTH_DAY_YEAR: (r"^[0-9]{2}/[0-9]{2}/(?!0000)[0-9]{4}\z", "MM/dd/yyyy"),
@@ -48,9 +49,7 @@ def cast(text: str, to: ColumnType, form: DateFormat = DateFormat.ISO) -> str:
         case TypeName.DATE:
             return _date(text, form)
         case TypeName.TIMESTAMP:
-            return (
-                _epoch(text, form) if form in (DateFormat.EPOCH_SECONDS, DateFormat.EPOCH_MILLIS) else timestamp(text)
-            )
+            return timestamp(text) if form == DateFormat.ISO else epoch(text, form)
 
 
 def timestamp(text: str) -> str:
@@ -61,6 +60,19 @@ def timestamp(text: str) -> str:
         f"CASE WHEN {_is(text, _TIMESTAMP)} THEN CAST({text} AS TIMESTAMP)"
         f" WHEN {_is(text, _TO_THE_MINUTE)} THEN CAST({with_seconds} AS TIMESTAMP) END"
     )
+
+
+def moment(text: str) -> str:
+    """A timestamp as far as an order needs it: digits of the second beyond the sixth are cut."""
+    return timestamp(f"regexp_replace({text}, {literal(_FINER)}, '$1')")
+
+
+def epoch(text: str, form: DateFormat) -> str:
+    """A whole number of seconds or milliseconds since 1970 whose moment lies in the years 0001 to 9999."""
+    least, greatest = epoch_bounds(form)
+    number = _integer(text, TypeName.BIGINT.value)
+    in_calendar = f"CASE WHEN {number} BETWEEN {least} AND {greatest} THEN {number} END"
+    return f"timestamp_micros({in_calendar} * {micros_per_unit(form)})"
 
 
 def decimal(text: str, precision: int, scale: int) -> str:
@@ -106,12 +118,6 @@ def _date(text: str, form: DateFormat) -> str:
         return f"CASE WHEN {_is(text, _ISO_DATE)} THEN CAST({text} AS DATE) END"
     grammar, pattern = _DATE_PATTERNS[form]
     return f"CASE WHEN {_is(text, grammar)} THEN to_date({text}, {literal(pattern)}) END"
-
-
-def _epoch(text: str, form: DateFormat) -> str:
-    units = 1_000_000 if form == DateFormat.EPOCH_SECONDS else 1_000
-    number = f"CASE WHEN {_is(text, _EPOCH)} THEN CAST({text} AS BIGINT) END"
-    return f"timestamp_micros({number} * {units})"
 
 
 def _is(text: str, grammar: str) -> str:

@@ -14,9 +14,9 @@ from leanops.domain.schema import PayloadColumn, Schema, TypeName
 from leanops.transforms.casts import cast
 from leanops.transforms.mask import HIDDEN, masked, sealed, with_key
 from leanops.transforms.sql import literal, quoted
+from leanops.transforms.versions import VERSION, completed, with_order
 
 INSERTED, UPDATED, UNCHANGED, ERROR = "inserted", "updated", "unchanged", "error"
-VERSION = ("last_updated_ts", "publish_time", "message_id")
 _LONGEST_VALUE = 256
 _NOT_BLANK = r"\S"
 _SYSTEM = (
@@ -28,6 +28,7 @@ _SYSTEM = (
     "ingestion_ts",
     "first_seen_ts",
     "last_updated_ts",
+    "_version",
 )
 
 
@@ -60,7 +61,8 @@ def judged(rows: DataFrame, sources: Sequence[Source]) -> DataFrame:
     listed_failures = f"CASE WHEN {is_bad} THEN filter(array({listed}), f -> f IS NOT NULL) END AS failures"
     # Texts go once they are judged: who keeps these rows would keep every cell twice.
     return (
-        rows.selectExpr(*_SYSTEM, "record_key", *texts)
+        completed(rows)
+        .selectExpr(*_SYSTEM, "record_key", *texts)
         .selectExpr("*", *values)
         .selectExpr(*_SYSTEM, "record_key", *map(_value, columns), listed_failures)
     )
@@ -186,10 +188,10 @@ def verdicts(judged_rows: DataFrame, current: DataFrame | None, lookback_months:
             nothing.alias("crosses"),
             nothing.alias("is_late"),
         )
-    stored = current.select("idempotency_key", "period_reference", *VERSION).select(
+    stored = with_order(current).select(
         F.col("idempotency_key"), F.struct("period_reference", *VERSION).alias("stored")
     )
-    rows = judged_rows.join(stored, "idempotency_key", "left")
+    rows = with_order(judged_rows).join(stored, "idempotency_key", "left")
     is_stored, is_bad = F.col("stored").isNotNull(), F.col("failures").isNotNull()
     is_newer = F.struct(*VERSION) > F.struct(*(F.col(f"stored.{name}") for name in VERSION))
     is_same = F.col("message_id") == F.col("stored.message_id")

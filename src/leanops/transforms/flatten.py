@@ -3,7 +3,7 @@
 import hashlib
 import hmac
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -22,6 +22,25 @@ _LONGEST_KEY = 1024
 
 
 @dataclass(frozen=True)
+class Telling:
+    """Which paths the driver is told of: those it knows, and of all others the first `most` in path order.
+
+    Of many such lists the first `most` are those of all paths, so nothing that can get a column is left out.
+    """
+
+    known: frozenset[str]
+    most: int
+
+    def bounded(self, kinds: Mapping[str, set[Kind]]) -> dict[str, set[Kind]]:
+        """The paths to tell, with their kinds."""
+        others = [path for path in kinds if path not in self.known]
+        # A path that is only ever null asks for no column, and must not be in the way of one that does.
+        filled = sorted((path for path in others if kinds[path] != {NULL}), key=str.encode)[: self.most]
+        empty = sorted((path for path in others if kinds[path] == {NULL}), key=str.encode)[: self.most]
+        return {path: kinds[path] for path in (*(path for path in kinds if path in self.known), *filled, *empty)}
+
+
+@dataclass(frozen=True)
 class FlattenPlan:
     """All that decides the cells of a batch; travels to the Python workers."""
 
@@ -31,6 +50,8 @@ class FlattenPlan:
     period_paths: tuple[str, ...]
     version_path: str | None
     key_secret: bytes | None = None
+    telling: Telling | None = None
+    """Everything is told where it is None."""
 
     @property
     def columns(self) -> list[str]:
@@ -59,6 +80,7 @@ def _result_type(plan: FlattenPlan) -> StructType:
             StructField("message_id", text),
             StructField("publish_time", TimestampType()),
             StructField("ingestion_ts", LongType()),
+            StructField("_payload_hash", LongType()),
             StructField("idempotency_key", text),
             StructField("period_text", text),
             StructField("version_text", text),
@@ -127,6 +149,7 @@ class _Batch:
             self._seal_cells(self.plan.key_path, self.plan.key_secret)
         arrays = [
             *(self.batch.column(name) for name in ("message_id", "publish_time", "ingestion_ts")),
+            pa.array(map(payload_hash, self.payloads), pa.int64()),
             pa.array(keys, text),
             pa.array(self._first_text(self.plan.period_paths), text),
             pa.array(self._first_text((self.plan.version_path,) if self.plan.version_path else ()), text),
@@ -215,7 +238,15 @@ class _Batch:
                 found.setdefault(path, set()).add(cell.kind)
         # A member that is always null belongs to the shape too: remembered, it no longer costs the long way.
         only_null = {path: {NULL} for path in self.nulls if path not in found and path not in self.plan.expected}
-        return {path: sorted(kinds) for path, kinds in {**found, **only_null}.items()}
+        told = {**found, **only_null}
+        if self.plan.telling:
+            told = self.plan.telling.bounded(told)
+        return {path: sorted(kinds) for path, kinds in told.items()}
+
+
+def payload_hash(payload: str) -> int:
+    """The first 64 bits of the SHA-256 of a payload, as a signed number: the same wherever it is made."""
+    return int.from_bytes(hashlib.sha256(payload.encode()).digest()[:8], signed=True)
 
 
 def _are_surely_usable(texts: Sequence[str | None]) -> bool:

@@ -5,47 +5,64 @@ from collections.abc import Mapping, Sequence
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from leanops.transforms.casts import timestamp
+from leanops.domain.schema import Keys
+from leanops.transforms.versions import STORED, VERSION, is_ahead, order_time, version_value, with_order
 
 INSERTED, UPDATED, DUPLICATE, SUPERSEDED = "inserted", "updated", "duplicate", "superseded"
-VERSION = ("last_updated_ts", "publish_time", "message_id")
+COUNTED = ("version_missing", "version_fallback", "period_fallback", "publish_time_ahead")
+"""What `keyed` finds odd about an event that is kept all the same."""
+_COMPARED = (*STORED, "_payload_hash", "order_ts")
 PERIOD = r"^(?:19[7-9][0-9]|20[0-9]{2}|2100)-(?:0[1-9]|1[0-2])\z"
 """A month as period_reference holds it."""
 
 
-def keyed(cells: DataFrame) -> DataFrame:
-    """Cells with record_key, period_reference, last_updated_ts and a row number of their own."""
-    # A step of its own: the timestamp is parsed once and used three times.
-    parsed = cells.withColumn("version", F.expr(timestamp("version_text")))
-    usable = F.col("version") <= F.col("publish_time") + F.expr("INTERVAL 24 HOURS")
+def keyed(cells: DataFrame, keys: Keys) -> DataFrame:
+    """Cells with record_key, period_reference, what orders the versions, a row number, and the flags of COUNTED."""
+    is_number = keys.version_format == "number"
+    # A step of its own: times are made once and used several times.
+    read = cells.withColumns({"order_ts": order_time(), "version": version_value(keys)})
+    version, order_ts = F.col("version"), F.col("order_ts")
+    in_time = version.isNotNull() if is_number else version <= order_ts + F.expr("INTERVAL 24 HOURS")
+    usable = F.coalesce(in_time, F.lit(False))
     key = F.coalesce(F.concat(F.lit("key:"), "idempotency_key"), F.concat(F.lit("message:"), "message_id"))
-    period = F.when(F.col("period_text").rlike(PERIOD), F.col("period_text"))
-    return parsed.select(
+    has_period, has_version = F.col("period_text").rlike(PERIOD), F.col("version_text").isNotNull()
+    return read.select(
         F.monotonically_increasing_id().alias("row"),
         "*",
         key.alias("record_key"),
-        period.otherwise(F.date_format("publish_time", "yyyy-MM")).alias("period_reference"),
-        F.when(usable, F.col("version")).otherwise(F.col("publish_time")).alias("last_updated_ts"),
-        (F.col("version_text").isNotNull() & ~F.coalesce(usable, F.lit(False))).alias("version_fallback"),
+        F.when(has_period, F.col("period_text"))
+        .otherwise(F.date_format("order_ts", "yyyy-MM"))
+        .alias("period_reference"),
+        (order_ts if is_number else F.when(usable, version).otherwise(order_ts)).alias("last_updated_ts"),
+        (version if is_number else F.lit(None).cast("decimal(38,9)")).alias("_version"),
+        (F.lit(keys.version is not None) & ~has_version).alias("version_missing"),
+        (has_version & ~usable).alias("version_fallback"),
+        (F.col("period_text").isNotNull() & ~has_period).alias("period_fallback"),
+        is_ahead().alias("publish_time_ahead"),
     ).drop("period_text", "version_text", "version")
 
 
 def verdicts(events: DataFrame, current: DataFrame | None) -> DataFrame:
-    """What becomes of each valid event: (row, record_key, verdict, first_seen_ts, old_period).
+    """What becomes of each valid event: (row, record_key, verdict, first_seen_ts, old_period, is_conflict).
 
     `current` holds the stored rows of these keys; every event is judged against them and its own batch.
     """
-    arrivals = events.select("row", "record_key", "ingestion_ts", *VERSION, *_as_arrival())
-    rows = arrivals if current is None else arrivals.unionByName(current.select("record_key", *VERSION, *_as_stored()))
+    rows = events.select("row", "record_key", *_COMPARED, *_as_arrival())
+    if current is not None:
+        rows = rows.unionByName(with_order(current).select("record_key", *_COMPARED, *_as_stored()))
     # One shuffle serves both windows; and a number sorts much faster than keys that all begin alike.
     rows = rows.withColumn("hash", F.xxhash64("record_key")).repartition("hash")
     of_key = Window.partitionBy("hash", "record_key")
     copies = Window.partitionBy("hash", "record_key", "message_id").orderBy(
-        F.desc("is_stored"), "ingestion_ts", "publish_time", "last_updated_ts", "row"
+        F.desc("is_stored"), "seen_ts", "publish_time", "last_updated_ts", "row"
     )
     newest_first = of_key.orderBy("is_copy", *(F.desc(name) for name in VERSION), "row")
     judged = (
         rows.withColumn("is_copy", F.row_number().over(copies) > 1)
+        # A stored row from before there were hashes has none, and nothing differs from it.
+        .withColumn(
+            "is_conflict", F.coalesce(F.col("_payload_hash") != F.first("_payload_hash").over(copies), F.lit(False))
+        )
         .withColumn("nth", F.row_number().over(newest_first))
         .withColumn("has_stored", F.max("is_stored").over(of_key))
         .withColumn("first_seen_ts", F.min("seen_ts").over(of_key))
@@ -58,7 +75,7 @@ def verdicts(events: DataFrame, current: DataFrame | None) -> DataFrame:
         .otherwise(INSERTED)
     )
     return judged.where(~F.col("is_stored")).select(
-        "row", "record_key", verdict.alias("verdict"), "first_seen_ts", "old_period"
+        "row", "record_key", verdict.alias("verdict"), "first_seen_ts", "old_period", "is_conflict"
     )
 
 
@@ -73,20 +90,17 @@ def _as_arrival() -> list[Column]:
 def _as_stored() -> list[Column]:
     return [
         F.lit(-1).cast("bigint").alias("row"),
-        F.col("first_seen_ts").alias("ingestion_ts"),
         F.lit(True).alias("is_stored"),
         F.col("first_seen_ts").alias("seen_ts"),
         F.col("period_reference").alias("stored_period"),
     ]
 
 
-def with_refused(events: DataFrame, refused: Sequence[str], positions: Mapping[str, str]) -> DataFrame:
-    """Events with the paths the contract refuses in `refused`, NULL where an event has none of them."""
-    if not refused:
-        return events
-    expected = [F.when(F.col(positions[path]).isNotNull(), F.lit(path)) for path in refused if path in positions]
-    known = F.array(*(F.lit(path) for path in refused))
-    others = F.coalesce(F.array_intersect(F.map_keys("extra"), known), F.array().cast("array<string>"))
+def with_refused(events: DataFrame, columns: Mapping[str, str], positions: Mapping[str, str]) -> DataFrame:
+    """Events with the paths that have no column in `refused`, NULL where an event has none of them."""
+    expected = [F.when(F.col(at).isNotNull(), F.lit(path)) for path, at in positions.items() if path not in columns]
+    known = F.array(*(F.lit(path) for path in columns)).cast("array<string>")
+    others = F.coalesce(F.array_except(F.map_keys("extra"), known), F.array().cast("array<string>"))
     found = F.concat(F.filter(F.array(*expected).cast("array<string>"), lambda path: path.isNotNull()), others)
     return events.withColumn("refused", F.when(F.size(found) > 0, F.array_sort(found)))
 
@@ -118,6 +132,8 @@ def table_rows(
         "last_updated_ts",
         "first_seen_ts",
         _rescued([path for path in positions if path not in columns], columns, positions).alias("_rescued"),
+        "_version",
+        "_payload_hash",
         F.lit(batch_seq).cast("bigint").alias("_batch_seq"),
         F.lit(batch_id).alias("_batch_id"),
     ]

@@ -32,6 +32,16 @@ OPERATION = "operation"
 
 def carry_out(platform: Platform, found: Standing, lease: Lease, progress: Progress = quiet) -> Comparison | None:
     """Finish an operation; raises OperationBlockedError where a person has to agree first."""
+    try:
+        return _carried_out(platform, found, lease, progress)
+    except Exception as failure:
+        if is_held(platform, lease):
+            raise
+        # Whatever it was, others have the topic now, and may have cleared away what was worked on.
+        raise LeaseLostError(lease.resource, lease.generation) from failure
+
+
+def _carried_out(platform: Platform, found: Standing, lease: Lease, progress: Progress) -> Comparison | None:
     operation, comparison = found.operation, None
     key_check(platform, operation.topic, seals=bool(operation.key_check), before=operation.key_check)
     if found.stage == Stage.BUILDING:
@@ -58,12 +68,10 @@ def _attempt(
     try:
         operation, comparison = _build(platform, operation, lease, progress)
         advance(platform, operation, lease)
-    except Exception as failure:
-        if is_held(platform, lease):
-            raise
-        # Whatever it was, others have the topic now, and may have cleared these tables away.
-        forget_shadow(platform, operation, lease.generation)
-        raise LeaseLostError(lease.resource, lease.generation) from failure
+    except Exception:
+        if not is_held(platform, lease):
+            forget_shadow(platform, operation, lease.generation)
+        raise
     return operation, comparison
 
 

@@ -10,6 +10,7 @@ from leanops.domain.schema import Keys
 from leanops.domain.snapshots import has_batch
 from leanops.transforms import standardize as rows_of
 from leanops.transforms.flatten import cells
+from leanops.transforms.versions import VERSION, with_order
 from leanops.usecases.curate import judged_rows
 from leanops.usecases.lookup import BROADCAST_KEYS
 from leanops.usecases.platform import Platform
@@ -61,10 +62,10 @@ def as_standardized(
 ) -> DataFrame:
     """RAW rows in the shape of Standardized: of every key it knows the newest of these versions."""
     plan = flatten_plan(platform, topic, keys, platform.rules.limits, {})
-    events = rows_of.keyed(cells(raw, plan)).where("rule IS NULL")
+    events = rows_of.keyed(cells(raw, plan), keys).where("rule IS NULL")
     copies = Window.partitionBy("message_id").orderBy("ingestion_ts", "publish_time", "row")
-    versions = Window.partitionBy("record_key").orderBy(*(F.desc(name) for name in rows_of.VERSION), "row")
-    current = newest.select("record_key", "first_seen_ts", F.struct(*rows_of.VERSION).alias("newest"))
+    versions = Window.partitionBy("record_key").orderBy(*(F.desc(name) for name in VERSION), "row")
+    current = with_order(newest).select("record_key", "first_seen_ts", F.struct(*VERSION).alias("newest"))
     chosen = (
         events.withColumn("nth", F.row_number().over(copies))
         .where("nth = 1")
@@ -72,6 +73,6 @@ def as_standardized(
         .where("nth = 1")
         .join(current, "record_key")
         # After a rollback Curated may be ahead of Standardized: a newer version is none to keep.
-        .where(F.struct(*rows_of.VERSION) < F.col("newest"))
+        .where(F.struct(*VERSION) < F.col("newest"))
     )
     return rows_of.table_rows(chosen, topic=topic, columns=paths, positions={}, batch_seq=0, batch_id="carried")

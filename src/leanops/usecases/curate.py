@@ -10,6 +10,7 @@ from pyspark.sql import functions as F
 
 from leanops.domain.accounting import CuratedCounts
 from leanops.domain.batches import CURATED, Batch, new_batch_id
+from leanops.domain.columns import check_names
 from leanops.domain.errors import SpikeError, UnbalancedBatchError, UsageError
 from leanops.domain.evolution import is_promotion
 from leanops.domain.schema import Schema, changed_types, iceberg_type
@@ -23,10 +24,11 @@ from leanops.domain.snapshots import (
     watermark_of,
 )
 from leanops.domain.tables import CURATED as CURATED_TABLE
-from leanops.domain.tables import STANDARDIZED_SYSTEM_COLUMNS, TableDefinition
+from leanops.domain.tables import CURATED_SYSTEM_COLUMNS, STANDARDIZED_SYSTEM_COLUMNS, TableDefinition
 from leanops.ports.tables import Lake, Merge
 from leanops.transforms import curate as rows
 from leanops.transforms import quarantine
+from leanops.transforms.versions import STORED
 from leanops.usecases.batches import abandon, begin, checkpoint, open_batch, repair_checkpoint
 from leanops.usecases.leases import Lease
 from leanops.usecases.lookup import Bounds, stored_rows
@@ -71,6 +73,8 @@ def curated_definition(schema: Schema) -> TableDefinition:
 def curated_table(platform: Platform, schema: Schema) -> TableView:
     """The Curated table with every column of the schema, types widened in place; nothing is ever dropped."""
     name, wanted = platform.rules.databases.curated_table(schema.table_name), curated_definition(schema)
+    remedy = "give them other names in the schema and deploy it with --rebuild"
+    check_names(name, [column.name for column in schema.payload_columns], CURATED_SYSTEM_COLUMNS, remedy)
     table = platform.catalog.create(name, wanted)
     changed = changed_types(schema, table.columns)
     for column, (today, said) in changed.items():
@@ -266,7 +270,7 @@ class _Work:
         """The stored rows of the batch's keys."""
         if self.target.head is None:
             return None
-        keys, wanted = changed.select("idempotency_key"), ("period_reference", *rows.VERSION)
+        keys, wanted = changed.select("idempotency_key"), ("period_reference", *STORED)
         return stored_rows(self.lake, self.target.name, self.target.head, read, keys, bounds, wanted)
 
     def _tally(self, verdicts: DataFrame, read: int) -> tuple[CuratedCounts, Merge]:

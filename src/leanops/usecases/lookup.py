@@ -6,6 +6,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from leanops.ports.tables import Lake
+from leanops.transforms.versions import completed
 
 BROADCAST_KEYS = 500_000
 """Up to this many keys of a batch are sent to every task that reads the table for them."""
@@ -27,6 +28,6 @@ def stored_rows(
     Where keys grow with time, the bounds spare all files but the newest; where they are random, they cost nothing.
     """
     (key,) = keys.columns
-    there = lake.at(table, snapshot).where(F.col(key).between(*(F.lit(bound) for bound in bounds)))
+    there = completed(lake.at(table, snapshot)).where(F.col(key).between(*(F.lit(bound) for bound in bounds)))
     few = F.broadcast(keys) if rows <= BROADCAST_KEYS else keys
     return there.select(key, *columns).join(few, key, "left_semi")

@@ -31,6 +31,8 @@ class Rules:
     backoff_s: int = 60
     lease_s: int = 300
     found_keys: int = 2_000
+    warning_share: float = 0.01
+    """More odd rows than this share of a batch are told."""
     explore: bool = False
     workers: int = 4
     wait_s: float = 0

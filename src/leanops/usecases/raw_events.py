@@ -29,7 +29,7 @@ class RawEvents:
     positions: Mapping[str, str]
     kinds: Mapping[str, set[Kind]]
     counts: Mapping[str, int]
-    """rows, parse_errors, missing_keys, version_fallback."""
+    """rows, parse_errors, missing_keys, and those that are counted beside the balance of a batch."""
 
     def free(self) -> None:
         """Give back what is held in memory and on disk."""
@@ -47,16 +47,16 @@ def read_events(platform: Platform, lake: Lake, topic: str, raw: TableView, keys
     lake.fit(int(raw_rows(raw) * share))
     found = sampled(lake.at(raw.name, raw.head), "message_id", share)
     plan = flatten_plan(platform, topic, keys, platform.rules.limits, _expected(platform, found))
-    read = rows.keyed(cells(found, plan)).persist(StorageLevel.MEMORY_AND_DISK)
+    read = rows.keyed(cells(found, plan), keys).persist(StorageLevel.MEMORY_AND_DISK)
     is_event = F.col("rule").isNull()
     figures: Any = read.agg(
         F.collect_set("observed").alias("observed"),
         F.count(F.lit(1)).alias("rows"),
         F.count("rule").alias("parse_errors"),
-        F.count_if(F.col("version_fallback") & is_event).alias("version_fallback"),
+        *(F.count_if(F.col(name) & is_event).alias(name) for name in rows.COUNTED),
         F.count_if(F.col("idempotency_key").isNull() & is_event).alias("missing_keys"),
     ).first()
-    counts = {name: int(figures[name]) for name in ("rows", "parse_errors", "missing_keys", "version_fallback")}
+    counts = {name: int(figures[name]) for name in ("rows", "parse_errors", "missing_keys", *rows.COUNTED)}
     positions = dict(zip(plan.expected, plan.columns, strict=True))
     return RawEvents(read, positions, observed_kinds(figures["observed"]), counts)
 
@@ -91,7 +91,7 @@ def standardized(
     plan = plan_columns(known, kinds, [*schema.named_paths, *exempt], contract, limits)
     valid, refused = events.read.where("rule IS NULL"), 0
     if plan.refused:
-        marked = rows.with_refused(valid, plan.refused, events.positions)
+        marked = rows.with_refused(valid, plan.columns, events.positions)
         refused, valid = marked.where("refused IS NOT NULL").count(), marked.where("refused IS NULL")
     made = rows.table_rows(
         rows.winners(valid, rows.verdicts(valid, None)),

@@ -57,7 +57,7 @@ def record(
     drifted = [topic for topic, layers in topics.items() if STANDARDIZED in layers]
     _record_drift(platform, drifted, leases, is_repeated)
     history = platform.rules.databases.ops_table("job_run_history")
-    platform.catalog.create(history, OPS["job_run_history"])
+    _create_history(platform, history)
 
     def rows() -> list[dict[str, Any]]:
         ours = [(topic, result) for topic, result in done if is_held(platform, leases[topic])]
@@ -70,6 +70,15 @@ def record(
     for topic, result in done:
         if is_held(platform, leases[topic]):
             close(platform, result.batch)
+
+
+def _create_history(platform: Platform, name: str) -> None:
+    """The run history with every count of today; one made by an earlier version gets those it lacks."""
+    wanted = OPS["job_run_history"]
+    there = platform.catalog.create(name, wanted).columns
+    missing = {column: (kind, "") for column, kind in wanted.columns.items() if column not in there}
+    if missing:
+        platform.catalog.alter(name, missing)
 
 
 def record_once(platform: Platform, cycle_id: str, layers: Mapping[str, LayerResult], lease: Lease) -> None:

@@ -14,7 +14,7 @@ from leanops.domain.batches import CURATED, STANDARDIZED, Batch
 from leanops.domain.errors import LeanOpsError, LeaseHeldError, LeaseLostError
 from leanops.domain.operations import Accept, Scope
 from leanops.domain.planning import Outcome, packed
-from leanops.domain.schema import Schema
+from leanops.domain.schema import Policies, Schema
 from leanops.domain.snapshots import Snapshot
 from leanops.domain.tables import ERRORS
 from leanops.ports.tables import Lake
@@ -52,6 +52,7 @@ class TopicResult:
     reason: str | None = None
     layers: dict[str, LayerResult] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
+    """What a person should know though nothing failed."""
     failure: Exception | None = field(default=None, repr=False)
 
     def sentence(self) -> str:
@@ -266,9 +267,13 @@ class _Cycle:
         snapshot = commit(self.platform, job.lake, prepared, job.lease)
         forget_failures(self.platform, job.plan.topic, layer)
         done = job.result.layers[layer] = _layer_result(prepared, snapshot, time.monotonic() - job.started)
-        if job.plan.schema:
-            alert = job.plan.schema.policies.cde_error_rate_alert
-            job.result.warnings += batch_warnings(job.plan.topic, layer, done.counts, alert)
+        job.result.warnings += batch_warnings(
+            job.plan.topic,
+            layer,
+            done.counts,
+            alert=(job.plan.schema.policies if job.plan.schema else Policies()).cde_error_rate_alert,
+            share=self.platform.rules.warning_share,
+        )
         job.result.outcome = _outcome(job.plan, prepared.batch, layer, job.result.outcome)
         job.prepared = None
         prepared.free()

@@ -142,8 +142,12 @@ class Shadow:
 
     def summed(self, name: str, counts: Sequence[str]) -> dict[str, int]:
         """Counts of all portions of a table, as its commits say them."""
-        summaries = [snapshot.summary for snapshot in self.view(name).ancestors()]
-        return {count: sum(int(said.get(f"leanops.count.{count}", 0)) for said in summaries) for count in counts}
+        return {count: sum(self.each(name, count)) for count in counts}
+
+    def each(self, name: str, count: str) -> list[int]:
+        """A count of every portion of a table."""
+        snapshots = self.view(name).ancestors()
+        return [int(snapshot.summary.get(f"leanops.count.{count}", 0)) for snapshot in snapshots]
 
     def view(self, name: str) -> TableView:
         """A table that must be there."""

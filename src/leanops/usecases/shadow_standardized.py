@@ -9,12 +9,13 @@ import msgspec
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from leanops.domain.accounting import StandardizedCounts, Totals
+from leanops.domain.accounting import BESIDE, StandardizedCounts, Totals
 from leanops.domain.batches import STANDARDIZED, Batch
+from leanops.domain.columns import is_unusable, register
 from leanops.domain.errors import OperationBlockedError, UnbalancedBatchError
 from leanops.domain.operations import Place, agrees
-from leanops.domain.snapshots import has_batch, retired_rows, valid_watermark, watermark_of
-from leanops.domain.tables import ERRORS
+from leanops.domain.snapshots import TableView, has_batch, retired_rows, valid_watermark, watermark_of
+from leanops.domain.tables import ERRORS, STANDARDIZED_SYSTEM_COLUMNS
 from leanops.domain.tables import STANDARDIZED as STANDARDIZED_TABLE
 from leanops.usecases import standardize
 from leanops.usecases.leases import check
@@ -25,8 +26,14 @@ def build_standardized(shadow: Shadow) -> None:
     """All of RAW, going on where an earlier try stopped; the columns are those that are registered."""
     platform, place = shadow.platform, _raw(shadow)
     live = shadow.view(shadow.live_standardized)
-    comments = {name: path for path, name in live.paths.items()}
-    platform.catalog.create(shadow.standardized, replace(STANDARDIZED_TABLE, columns=live.columns, comments=comments))
+    renamed = _renamed(live)
+    payload = {renamed.get(name, name): kind for name, kind in live.columns.items()}
+    columns = {
+        **STANDARDIZED_TABLE.columns,
+        **{name: kind for name, kind in payload.items() if name not in STANDARDIZED_TABLE.columns},
+    }
+    comments = {renamed.get(name, name): path for path, name in live.paths.items()}
+    platform.catalog.create(shadow.standardized, replace(STANDARDIZED_TABLE, columns=columns, comments=comments))
     platform.catalog.create(shadow.parse_errors, ERRORS)
     _keep_retired(shadow)
     days = {values[0]: rows for values, rows in platform.catalog.partitions(shadow.raw, place.head).items()}
@@ -77,11 +84,20 @@ def standardized_counts(shadow: Shadow) -> tuple[StandardizedCounts, Totals]:
         duplicates=totals.duplicates,
         superseded=totals.superseded + totals.updated,
         parse_errors=totals.parse_errors,
-        **shadow.summed(shadow.standardized, ("version_fallback", "missing_keys")),
+        **shadow.summed(shadow.standardized, [name for name in BESIDE if name != "unplaced_paths"]),
+        # The portions have the same paths, or nearly so.
+        unplaced_paths=max(shadow.each(shadow.standardized, "unplaced_paths"), default=0),
     )
     counts.check()
     before = retired_rows(replace(shadow.view(shadow.raw), head=_raw(shadow).head))
     return counts, replace(totals, updated=0, superseded=counts.superseded, base_raw_rows=before)
+
+
+def _renamed(live: TableView) -> dict[str, str]:
+    """Payload columns of the live table whose names are taken now, each with the name its path gets today."""
+    broken = {path: name for path, name in live.paths.items() if is_unusable(name, STANDARDIZED_SYSTEM_COLUMNS)}
+    sound = {path: name for path, name in live.paths.items() if path not in broken}
+    return {broken[path]: name for path, name in register(sound, broken).items()}
 
 
 def _raw(shadow: Shadow) -> Place:
@@ -118,7 +134,9 @@ def _keep_retired(shadow: Shadow) -> None:
         return
     shadow.lake.fit(live.rows)
     events = shadow.raw_rows().select("message_id")
-    kept = shadow.lake.at(shadow.live_standardized, live.snapshot).join(events, "message_id", "left_anti").persist()
+    stored = shadow.lake.at(shadow.live_standardized, live.snapshot)
+    stored = stored.withColumnsRenamed(_renamed(shadow.view(shadow.live_standardized)))
+    kept = stored.join(events, "message_id", "left_anti").persist()
     try:
         rows = kept.count()
         if not shadow.keeps_keys and not agrees(shadow.operation.accept, rows):

@@ -11,7 +11,8 @@ from pyspark.sql import functions as F
 
 from leanops.domain.accounting import StandardizedCounts, Totals
 from leanops.domain.batches import STANDARDIZED, Batch, new_batch_id
-from leanops.domain.evolution import ColumnPlan, plan_columns, real_paths
+from leanops.domain.columns import check_names
+from leanops.domain.evolution import ColumnPlan, free_paths, plan_columns, real_paths
 from leanops.domain.flatten import NULL, Kind, Limits, ParseError, flat
 from leanops.domain.layout import learn
 from leanops.domain.schema import DEFAULT_KEY_PATH, DEFAULT_PERIOD_PATHS, Keys, Schema
@@ -26,11 +27,13 @@ from leanops.domain.snapshots import (
     watermark_of,
 )
 from leanops.domain.tables import STANDARDIZED as STANDARDIZED_TABLE
+from leanops.domain.tables import STANDARDIZED_SYSTEM_COLUMNS
 from leanops.ports.state import Row
 from leanops.ports.tables import Lake, Merge
 from leanops.transforms import quarantine
 from leanops.transforms import standardize as rows
-from leanops.transforms.flatten import FlattenPlan, cells, observed_kinds
+from leanops.transforms.flatten import FlattenPlan, Telling, cells, observed_kinds
+from leanops.transforms.versions import STORED
 from leanops.usecases.batches import abandon, begin, checkpoint, open_batch, repair_checkpoint
 from leanops.usecases.drift import Memory
 from leanops.usecases.leases import Lease
@@ -48,6 +51,8 @@ def prepare(platform: Platform, lake: Lake, topic: str, schema: Schema | None, l
     if raw is None or raw.head is None:
         return None
     target = platform.catalog.create(databases.standardized_table(topic), STANDARDIZED_TABLE)
+    remedy = f"rebuild it, which renames them: leanops rebuild {topic}"
+    check_names(target.name, target.paths.values(), STANDARDIZED_SYSTEM_COLUMNS, remedy)
     mark = valid_watermark(target)
     if mark:
         repair_checkpoint(platform, topic, STANDARDIZED, mark, lease)
@@ -151,7 +156,13 @@ def _new_batch(
         column_limits=platform.rules.column_limits,
         starts_base=source.start is None,
         is_gap=source.is_gap,
+        free_columns=len(free_paths(target.paths, _named_paths(schema))),
     )
+
+
+def _named_paths(schema: Schema | None) -> list[str]:
+    """The paths that have a column outside all limits once they are seen."""
+    return [*(schema.named_paths if schema else ()), DEFAULT_KEY_PATH, *DEFAULT_PERIOD_PATHS]
 
 
 class _Work:
@@ -169,13 +180,14 @@ class _Work:
         self.target, self.mark = target, valid_watermark(target)
         self.held: list[DataFrame] = []
         self.keys = schema.keys if schema else Keys()
+        self.telling = Telling(frozenset((*target.paths, *_named_paths(schema))), batch.column_limits.columns)
 
     def prepared(self, raw: DataFrame) -> Prepared:
         batch = self.batch
         self.lake.fit(batch.rows)
         known = self._expected_kinds() or self._sampled_kinds(raw)
         plan = flatten_plan(self.platform, batch.topic, self.keys, batch.limits, known)
-        read = self._persisted(rows.keyed(cells(raw, plan)))
+        read = self._persisted(rows.keyed(cells(raw, replace(plan, telling=self.telling)), self.keys))
         try:
             return self._judged(read, dict(zip(plan.expected, plan.columns, strict=True)))
         except Exception:
@@ -191,14 +203,17 @@ class _Work:
         """Every row of the batch with its verdict, counted and in balance."""
         kinds, figures, bounds = self._figures(read)
         columns = self._columns(real_paths(kinds))
-        events = rows.with_refused(read.where("rule IS NULL"), columns.refused, positions)
-        valid = events.where("refused IS NULL") if columns.refused else events
+        events = valid = read.where("rule IS NULL")
+        if columns.refused:
+            events = rows.with_refused(events, columns.columns, positions)
+            valid = events.where("refused IS NULL")
         verdicts = self._persisted(rows.verdicts(valid, self._current(valid, bounds)))
         tally, merge_on = self._tally(verdicts)
         if columns.refused:
             refused = events.where("refused IS NOT NULL").count()
             figures = {**self._figures(valid)[1], "parse_errors": figures["parse_errors"] + refused}
-        counts = StandardizedCounts(read=self.batch.rows, **tally, **figures)
+        unplaced = len(columns.rescued) if self.batch.contract == "evolve" else 0
+        counts = StandardizedCounts(read=self.batch.rows, **tally, **figures, unplaced_paths=unplaced)
         counts.check()
         changed = rows.table_rows(
             rows.winners(valid, verdicts),
@@ -240,25 +255,30 @@ class _Work:
         found: Any = read.agg(
             F.collect_set("observed").alias("observed"),
             F.count("rule").alias("parse_errors"),
-            F.count_if(F.col("version_fallback") & is_event).alias("version_fallback"),
+            *(F.count_if(F.col(name) & is_event).alias(name) for name in rows.COUNTED),
             F.count_if(F.col("idempotency_key").isNull() & is_event).alias("missing_keys"),
             F.min("record_key").alias("least"),
             F.max("record_key").alias("greatest"),
         ).first()
-        names = ("parse_errors", "version_fallback", "missing_keys")
-        counts = {name: int(found[name]) for name in names}
-        return observed_kinds(found["observed"]), counts, (found["least"], found["greatest"])
+        counts = {name: int(found[name]) for name in ("parse_errors", "missing_keys", *rows.COUNTED)}
+        kinds = self.telling.bounded(observed_kinds(found["observed"]))
+        return kinds, counts, (found["least"], found["greatest"])
 
     def _columns(self, kinds: Mapping[str, set[Kind]]) -> ColumnPlan:
         """Where each path goes; new columns are added to the table here, in one commit."""
-        named = self.schema.named_paths if self.schema else ()
+        batch, named = self.batch, self.schema.named_paths if self.schema else ()
         defaults = (DEFAULT_KEY_PATH, *DEFAULT_PERIOD_PATHS)
         exempt = [path for path in defaults if path in kinds or path in self.target.paths]
-        plan = plan_columns(self.target.paths, kinds, [*named, *exempt], self.batch.contract, self.batch.column_limits)
-        if plan.added:
+        plan = plan_columns(
+            self.target.paths, kinds, [*named, *exempt], batch.contract, batch.column_limits, batch.free_columns
+        )
+        # A table made by an earlier version lacks the system columns that came since.
+        added = {name: (kind, "") for name, kind in STANDARDIZED_TABLE.columns.items()}
+        added = {name: column for name, column in added.items() if name not in self.target.columns}
+        added |= {name: ("string", path) for path, name in plan.added.items()}
+        if added:
             self.platform.step("before alter")
-            comments = {name: ("string", path) for path, name in plan.added.items()}
-            self.platform.catalog.alter(self.target.name, comments)
+            self.platform.catalog.alter(self.target.name, added)
             self.platform.step("after alter")
         return plan
 
@@ -266,12 +286,14 @@ class _Work:
         """The stored rows of the batch's keys."""
         if self.target.head is None:
             return None
-        keys, wanted = events.select("record_key"), ("period_reference", "first_seen_ts", *rows.VERSION)
+        keys = events.select("record_key")
+        wanted = ("period_reference", "first_seen_ts", "_payload_hash", *STORED)
         return stored_rows(self.lake, self.target.name, self.target.head, self.batch.rows, keys, bounds, wanted)
 
     def _tally(self, verdicts: DataFrame) -> tuple[dict[str, int], Merge]:
         """How many rows have each verdict, and where the rows to replace are."""
-        groups = verdicts.groupBy("verdict", "old_period").count().collect()
+        figures = F.count(F.lit(1)).alias("rows"), F.count_if("is_conflict").alias("conflicts")
+        groups = verdicts.groupBy("verdict", "old_period").agg(*figures).collect()
         names = {
             "inserted": rows.INSERTED,
             "updated": rows.UPDATED,
@@ -279,9 +301,10 @@ class _Work:
             "superseded": rows.SUPERSEDED,
         }
         tally = {
-            name: sum(group["count"] for group in groups if group["verdict"] == verdict)
+            name: sum(group["rows"] for group in groups if group["verdict"] == verdict)
             for name, verdict in names.items()
         }
+        tally["conflicting_copies"] = sum(group["conflicts"] for group in groups)
         is_few = tally["updated"] <= self.platform.rules.found_keys
         updated = verdicts.where(F.col("verdict") == rows.UPDATED).select("record_key")
         found = [row.record_key for row in updated.collect()] if tally["updated"] and is_few else []

@@ -55,7 +55,7 @@ def _row_lines(plan: SchemaPlan) -> list[str]:
     if plan.source == "raw":
         lines[0] += f", which give {plan.judged:,} keys"
         odd = {"are no events": plan.parse_errors, "have no key": plan.missing_keys}
-        odd["have a version that is no time"] = plan.version_fallback
+        odd["have a version that keys.version_format does not take"] = plan.version_fallback
         lines += [f"  {count:>9,} {what}" for what, count in odd.items() if count]
     figures = {
         f"fail; today {plan.failing_today:,} do": plan.failing,

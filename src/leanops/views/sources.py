@@ -21,3 +21,4 @@ class Sources:
     query: Query
     databases: Databases
     clock: Clock = lambda: datetime.now(UTC)
+    warning_share: float = 0.01

@@ -9,7 +9,7 @@ from leanops.domain.batch_warnings import batch_warnings
 from leanops.domain.batches import CURATED, STANDARDIZED, pipeline_id
 from leanops.domain.errors import LeanOpsError, UnknownTopicError
 from leanops.domain.failures import Status
-from leanops.domain.schema import Schema
+from leanops.domain.schema import Policies, Schema
 from leanops.domain.snapshots import TableView, valid_watermark
 from leanops.ports.query import quoted
 from leanops.ports.state import ATTEMPTS, SCHEMA_REGISTRY, Row
@@ -67,8 +67,8 @@ class TopicStatus:
             "last_batch": self.last_batch,
             "last_batch_at": self.last_batch_at,
             "failures": dict(self.failures),
-            **self.balance.as_json(),
             "warnings": list(self.warnings),
+            **self.balance.as_json(),
         }
 
 
@@ -121,7 +121,7 @@ def _status(sources: Sources, row: Row, attempts: Mapping[str, Row], parse_error
         last_batch=_newest([standardized, curated]),
         balance=at_a_glance(sources, topic, raw, standardized, curated),
         failures={**_failures(topic, attempts), **problem},
-        warnings=_warnings(topic, schema, {STANDARDIZED: standardized, CURATED: curated}),
+        warnings=_warnings(topic, schema, {STANDARDIZED: standardized, CURATED: curated}, sources.warning_share),
     )
 
 
@@ -132,12 +132,14 @@ def _active(sources: Sources, topic: str) -> tuple[Schema | None, dict[str, str]
         return None, {"schema": str(wrong)}
 
 
-def _warnings(topic: str, schema: Schema | None, tables: Mapping[str, TableView | None]) -> tuple[str, ...]:
-    if schema is None:
-        return ()
-    alert = schema.policies.cde_error_rate_alert
+def _warnings(
+    topic: str, schema: Schema | None, tables: Mapping[str, TableView | None], share: float
+) -> tuple[str, ...]:
+    alert = (schema.policies if schema else Policies()).cde_error_rate_alert
     marks = {layer: valid_watermark(table) for layer, table in tables.items() if table}
-    found = [batch_warnings(topic, layer, mark.counts, alert) for layer, mark in marks.items() if mark]
+    found = [
+        batch_warnings(topic, layer, mark.counts, alert=alert, share=share) for layer, mark in marks.items() if mark
+    ]
     return tuple(warning for warnings in found for warning in warnings)
 
 

@@ -147,7 +147,7 @@ class SchemaFiles:
 
     def _read(self, name: str) -> Schema | None:
         text = self._text(name)
-        return None if text is None else schema_from_json(text, f"schemas/{name}", is_deployed=True)
+        return None if text is None else schema_from_json(text, f"schemas/{name}", is_kept=True)
 
     def _text(self, name: str) -> str | None:
         data = self._files.get(name)

@@ -16,8 +16,7 @@ from pyiceberg.exceptions import (
     ValidationException,
 )
 from pyiceberg.manifest import ManifestContent
-from pyiceberg.partitioning import PartitionField, PartitionSpec
-from pyiceberg.schema import Schema
+from pyiceberg.partitioning import PartitionField
 from pyiceberg.table import Table, Transaction
 from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import Operation, Summary
@@ -32,55 +31,15 @@ from pyiceberg.table.update import (
     SetSnapshotRefUpdate,
 )
 from pyiceberg.table.update.snapshot import ExpireSnapshots
-from pyiceberg.transforms import DayTransform, IdentityTransform
-from pyiceberg.types import (
-    BooleanType,
-    DateType,
-    DecimalType,
-    DoubleType,
-    IcebergType,
-    IntegerType,
-    ListType,
-    LongType,
-    NestedField,
-    StringType,
-    StructType,
-    TimestamptzType,
-)
+from pyiceberg.transforms import DayTransform
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
+from leanops.adapters.iceberg.definitions import iceberg_schema, iceberg_type, partition_spec, table_properties
 from leanops.adapters.iceberg.transactions import Append, Once
 from leanops.domain.errors import CommitRefusedError, PermanentError
 from leanops.domain.snapshots import Snapshot, TableView
-from leanops.domain.tables import FAILURE, FAILURES, TableDefinition
+from leanops.domain.tables import TableDefinition
 
-PROPERTIES = {
-    "format-version": "2",
-    "write.merge.mode": "merge-on-read",
-    "write.merge.isolation-level": "serializable",
-    "write.merge.distribution-mode": "hash",
-    "write.distribution-mode": "none",
-    "write.target-file-size-bytes": str(256 << 20),
-    "write.parquet.compression-codec": "zstd",
-    # A small dictionary gives up early on columns that hardly repeat: quicker to write, and smaller.
-    "write.parquet.dict-size-bytes": str(64 << 10),
-    "write.metadata.delete-after-commit.enabled": "true",
-    "write.metadata.previous-versions-max": "20",
-    "commit.manifest.target-size-bytes": str(8 << 20),
-    # Without it PyIceberg adds a manifest to the list with every append, and reads them all at the next.
-    "commit.manifest-merge.enabled": "true",
-    "commit.retry.num-retries": "30",
-    "write.metadata.metrics.default": "none",
-}
-_PRIMITIVES: dict[str, IcebergType] = {
-    "string": StringType(),
-    "long": LongType(),
-    "int": IntegerType(),
-    "double": DoubleType(),
-    "boolean": BooleanType(),
-    "date": DateType(),
-    "timestamptz": TimestamptzType(),
-}
 Result = TypeVar("Result")
 
 
@@ -101,11 +60,11 @@ class IcebergCatalog:
         if found:
             return found
         self._create_database(name.split(".")[0])
-        schema = _schema(definition)
+        schema = iceberg_schema(definition)
         # Another process may be first; its table is the same.
         with suppress(TableAlreadyExistsError):
             self._catalog.create_table(
-                name, schema, partition_spec=_partitions(definition, schema), properties=_properties(definition)
+                name, schema, partition_spec=partition_spec(definition, schema), properties=table_properties(definition)
             )
         return _view(name, self._catalog.load_table(name))
 
@@ -123,14 +82,14 @@ class IcebergCatalog:
         def change(table: Table) -> None:
             known = {field.name: field.field_type for field in table.schema().fields}
             missing = {name: column for name, column in added.items() if name not in known}
-            wider = {name: _type(kind, iter(())) for name, kind in (widened or {}).items()}
+            wider = {name: iceberg_type(kind, iter(())) for name, kind in (widened or {}).items()}
             wider = {name: kind for name, kind in wider.items() if known.get(name) != kind}
             if not missing and not wider:
                 return
             with Once(table) as transaction:
                 with transaction.update_schema() as update:
                     for name, (kind, comment) in missing.items():
-                        update.add_column((name,), _type(kind, iter(())), doc=comment)
+                        update.add_column((name,), iceberg_type(kind, iter(())), doc=comment)
                     for name, wide in wider.items():
                         update.update_column((name,), field_type=wide)
                 _remove_schemas(transaction, table)
@@ -370,44 +329,3 @@ def _partition_value(field: PartitionField, value: Any) -> Any:
     """A partition's value as people write it; files hold days as numbers."""
     is_day = isinstance(field.transform, DayTransform) and value is not None
     return date(1970, 1, 1) + timedelta(days=value) if is_day else value
-
-
-def _schema(definition: TableDefinition) -> Schema:
-    ids = iter(range(1, 10_000))
-    fields = []
-    for name, kind in definition.columns.items():
-        number = next(ids)
-        fields.append(NestedField(number, name, _type(kind, ids), required=False, doc=definition.comments.get(name)))
-    return Schema(*fields)
-
-
-def _type(kind: str, ids: "Any") -> IcebergType:
-    if kind == FAILURES:
-        element = next(ids)
-        members = [NestedField(next(ids), name, StringType(), required=False) for name in FAILURE]
-        return ListType(element, StructType(*members), element_required=False)
-    if kind.startswith("decimal("):
-        precision, scale = kind.removeprefix("decimal(").removesuffix(")").split(",")
-        return DecimalType(int(precision), int(scale))
-    return _PRIMITIVES[kind]
-
-
-def _partitions(definition: TableDefinition, schema: Schema) -> PartitionSpec:
-    transforms: dict[str, Any] = {"day": DayTransform, "identity": IdentityTransform}
-    return PartitionSpec(
-        *(
-            PartitionField(
-                schema.find_field(column).field_id,
-                1000 + position,
-                transforms[transform](),
-                column if transform == "identity" else f"{column}_{transform}",
-            )
-            for position, (column, transform) in enumerate(definition.partition_by)
-        )
-    )
-
-
-def _properties(definition: TableDefinition) -> dict[str, str]:
-    metrics = {f"write.metadata.metrics.column.{name}": "truncate(16)" for name in definition.measured}
-    known = {key: mode for key, mode in metrics.items() if key.rsplit(".", 1)[1] in definition.columns}
-    return {**PROPERTIES, **known}

@@ -145,11 +145,23 @@ def _expose(connection: duckdb.DuckDBPyConnection, name: str, scan: Scan) -> Non
 def _rows(connection: duckdb.DuckDBPyConnection, reader: pa.RecordBatchReader) -> Iterator[tuple[Any, ...]]:
     try:
         for batch in reader:
-            yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
+            columns = zip(batch.schema.names, batch.columns, strict=True)
+            yield from zip(*(_values(name, column) for name, column in columns), strict=True)
     except (duckdb.Error, pa.ArrowException) as wrong:
         raise UsageError(_one_line(wrong)) from None
     finally:
         connection.close()
+
+
+def _values(name: str, column: pa.Array) -> list[Any]:
+    """The values of a column as Python has them."""
+    try:
+        return list(column.to_pylist())
+    except (OverflowError, ValueError):
+        raise UsageError(
+            f"column {name!r} holds a time outside the years 0001 to 9999, which cannot be shown; "
+            f"ask for its number of microseconds instead: epoch_us({_identifier(name)})"
+        ) from None
 
 
 def _unique(names: Sequence[str]) -> tuple[str, ...]:

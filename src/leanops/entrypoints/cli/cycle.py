@@ -71,7 +71,7 @@ def show(results: "Sequence[TopicResult]", seconds: float) -> None:
         say(f"{result.topic}: {result.outcome.value}: {result.reason}")
     for result in results:
         for warning in result.warnings:
-            say(f"{result.topic}: {warning}", style="yellow")
+            say(f"{result.topic}: warning: {warning}", style="yellow")
     if not results:
         say("no topics yet; add one with: leanops topics add TOPIC")
         return

@@ -274,7 +274,7 @@ def _active(platform: "Platform", topic: str) -> "Schema":
 def _version(platform: "Platform", topic: str, version: int) -> "Schema":
     from leanops.domain.schema import schema_from_json
 
-    return schema_from_json(_archived(platform, topic, version), f"version {version}", is_deployed=True)
+    return schema_from_json(_archived(platform, topic, version), f"version {version}", is_kept=True)
 
 
 def _archived(platform: "Platform", topic: str, version: int) -> str:

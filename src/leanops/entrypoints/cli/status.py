@@ -60,6 +60,8 @@ def show(topics: "Sequence[TopicStatus]") -> None:
             screen.print(f"{topic.topic}: {warning}", style="yellow")
         for layer, failure in topic.failures.items():
             screen.print(f"{topic.topic}: {layer} {failure}", style="red")
+        for warning in topic.warnings:
+            say(f"{topic.topic}: warning: {warning}", style="yellow")
         if topic.operation:
             say(f"{topic.topic}: {topic.operation.sentence()}", style="yellow")
         if topic.reason:
