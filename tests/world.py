@@ -22,7 +22,7 @@ from leanops.usecases.topics import add_topic
 from tests.oracle.rows import LANDED, RawRow
 from tests.oracle.streams import split
 
-PII_KEY = b"a key for tests"
+PII_KEY = b"a key for the tests"
 # A schema column without a path needs its Standardized column to exist: this event brings it.
 FIRST = RawRow("first", datetime(2024, 1, 1, tzinfo=UTC), "orders", '{"note":"first"}', LANDED)
 _numbers = count()

@@ -19,16 +19,16 @@ THIRDS = 3
 
 
 class Stall:
-    """A step function that lets somebody else work at its nth call, once."""
+    """A step function that lets somebody else work at its nth call, or at a step by its name, once."""
 
-    def __init__(self, number: int, other: Callable[[], None]) -> None:
-        self.number, self.other = number, other
+    def __init__(self, where: int | str, other: Callable[[], None]) -> None:
+        self.where, self.other = where, other
         self.passed = 0
         self.at: str | None = None
 
     def __call__(self, name: str) -> None:
         self.passed += 1
-        if self.passed == self.number and self.at is None:
+        if self.where in (self.passed, name) and self.at is None:
             self.at = name
             self.other()
 

@@ -42,10 +42,10 @@ class Stalls:
         self.arrive(1)
         self.world.cycle()
 
-    def through(self, number: int, platform: Callable[[Stall], Platform]) -> None:
-        """One cycle that stalls at its nth point, and all that must be true after it."""
+    def through(self, where: int | str, platform: Callable[[Stall], Platform]) -> None:
+        """One cycle that stalls at a point, and all that must be true after it."""
         self.arrive(4)
-        stall = Stall(number, self.take_over)
+        stall = Stall(where, self.take_over)
         stalled(stall, lambda: self.world.cycle(platform(stall)))
         self.world.wait_for_leases()
         self.world.settle()

@@ -34,9 +34,9 @@ class Stalls:
         self.story.arrive()
         self.world.settle()
 
-    def through(self, number: int, work: Callable[[Platform], Any]) -> None:
-        """One operation that stalls at its nth step."""
-        stall = Stall(number, self.take_over)
+    def through(self, where: int | str, work: Callable[[Platform], Any]) -> None:
+        """One operation that stalls at a step."""
+        stall = Stall(where, self.take_over)
         stalled(stall, lambda: work(self.world.platform(step=stall)))
         self.world.wait_for_leases()
         self.world.settle()

@@ -16,7 +16,7 @@ from leanops.usecases.platform import Platform, Secret
 from leanops.usecases.topics import add_topic, find_topic, pause_topic
 from tests.builders import NOW, column, platform_in, schema, schema_text
 
-KEY = Secret(b"key", "k1")
+KEY = Secret(b"a key for the tests", "k1")
 
 
 @pytest.fixture
@@ -131,6 +131,8 @@ def test_a_table_cannot_be_renamed(platform: Platform) -> None:
 def test_an_hmac_without_a_key_is_refused(platform: Platform, text: str) -> None:
     with pytest.raises(UsageError, match="LEANOPS_PII_KEY"):
         deploy(platform, text)
+    with pytest.raises(UsageError, match="has 3 bytes; set LEANOPS_PII_KEY to one of 16 or more"):
+        deploy(replace(platform, secret=Secret(b"key", "k1")), text)
     assert platform.schemas.active("orders") is None
     assert deploy(replace(platform, secret=KEY), text) == (1, True)
 

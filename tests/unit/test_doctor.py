@@ -62,6 +62,8 @@ def test_a_missing_key_is_a_problem_unless_the_variable_has_it(
     (home / "pii.key").unlink()
     assert findings(leanops)[1]["pii key"]["ok"] is False
     monkeypatch.setenv("LEANOPS_PII_KEY", "secret")
+    assert findings(leanops)[1]["pii key"]["ok"] is False
+    monkeypatch.setenv("LEANOPS_PII_KEY", "secret of 24 bytes or so")
     code, found = findings(leanops)
     assert (code, found["pii key"]["ok"]) == (0, True)
     assert "secret" not in str(found)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from leanops.domain.errors import LeanOpsError
+from leanops.usecases.platform import SHORTEST_KEY
 
 ENOUGH_DISK = 2 << 30
 _OLDEST, _TOO_NEW = (3, 11), (3, 14)
@@ -154,8 +155,11 @@ def _state(home: Path) -> Finding:
 
 
 def _pii_key(home: Path) -> Finding:
-    if os.environ.get("LEANOPS_PII_KEY"):
-        return Finding("pii key", True, "from LEANOPS_PII_KEY")
+    given = os.environ.get("LEANOPS_PII_KEY")
+    if given:
+        is_long = len(given.encode()) >= SHORTEST_KEY
+        fix = f"set it to {SHORTEST_KEY} bytes or more, like the output of: openssl rand -hex 32"
+        return Finding("pii key", is_long, f"from LEANOPS_PII_KEY{'' if is_long else ', too short'}", fix)
     key = home / "pii.key"
     if not key.exists() or not key.read_text().strip():
         return Finding("pii key", False, f"no key in {key}", "restore it from a backup, or set LEANOPS_PII_KEY")

@@ -14,6 +14,9 @@ from leanops.ports.schemas import Schemas
 from leanops.ports.state import StateStore
 from leanops.ports.tables import Catalog, Lake
 
+SHORTEST_KEY = 16
+"""Bytes. Values of few kinds fall to whoever can try all keys."""
+
 
 def no_step(_name: str) -> None:
     """The steps of a batch are only watched by tests."""
@@ -78,9 +81,14 @@ class Platform:
 
 
 def secret_key(platform: Platform, topic: str) -> bytes:
-    """The key of HMACs; raises where a schema asks for it and none is set."""
+    """The key of HMACs; raises where a schema asks for it and none is set, or one that can be guessed."""
     if platform.secret is None:
         raise UsageError(f"topic {topic!r} seals PII with an HMAC and no key is set; set LEANOPS_PII_KEY")
+    if len(platform.secret.key) < SHORTEST_KEY:
+        raise UsageError(
+            f"topic {topic!r} seals PII with an HMAC and the key has {len(platform.secret.key)} bytes; set "
+            f"LEANOPS_PII_KEY to one of {SHORTEST_KEY} or more, like the output of: openssl rand -hex 32"
+        )
     return platform.secret.key
 
 

@@ -1,0 +1,116 @@
+"""Each guard against a worker that wakes up late, taken away: the stall it is there for then shows."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from leanops.adapters.iceberg import lake as lake_module
+from leanops.domain.operations import Accept, Operation
+from leanops.ports.state import OPERATIONS
+from leanops.usecases import carry_out, operations, record_runs, shadow
+from leanops.usecases.rebuild import rebuild_topic
+from tests.crash.inside import telling_scans
+from tests.crash.stalls import Stall
+from tests.crash.test_stalled_cycles import Stalls as Cycles
+from tests.crash.test_stalled_operations import Stalls as Operations
+from tests.world import World
+
+Sabotage = Callable[[pytest.MonkeyPatch], None]
+Story = Callable[[World], None]
+
+
+def rebuilds(where: str) -> Story:
+    """A rebuild that stalls at a step while another worker finishes it."""
+
+    def story(world: World) -> None:
+        stalls = Operations(world)
+        read = len(stalls.story.rows)
+        stalls.through(where, lambda at: rebuild_topic(at, "orders", "tester", accept=Accept.ALL))
+        if stalls.story.rebuilds():
+            stalls.story.model.rebuild(stalls.story.rows[:read])
+        stalls.check()
+
+    return story
+
+
+def cycles(where: str) -> Story:
+    """A cycle that stalls at a step while another worker goes on."""
+    return lambda world: Cycles(world).through(where, lambda stall: world.platform(step=stall))
+
+
+def scans(where: str) -> Story:
+    """A cycle that stalls between reading a table and committing to it."""
+
+    def story(world: World) -> None:
+        def platform(stall: Stall) -> Any:
+            telling_scans(world, lambda name: None if stall.at else stall(name))
+            return world.platform()
+
+        try:
+            Cycles(world).through(where, platform)
+        finally:
+            telling_scans(world, lambda _name: None)
+
+    return story
+
+
+def one_shadow_for_all_attempts(patch: pytest.MonkeyPatch) -> None:
+    tables = shadow.shadow_tables
+    patch.setattr(shadow, "shadow_tables", lambda platform, operation, _attempt: tables(platform, operation, None))
+    patch.setattr(carry_out, "is_held", lambda *_: True)
+
+
+def operations_that_come_back(patch: pytest.MonkeyPatch) -> None:
+    """A finished operation leaves no row, and whoever comes late writes it again."""
+
+    def delete(platform: Any, operation: Operation, _lease: Any) -> None:
+        stored = platform.state.get(OPERATIONS, (operation.topic,))
+        if stored:
+            platform.state.delete(OPERATIONS, (operation.topic,), expected=stored.revision)
+
+    def write(platform: Any, operation: Operation, stage: Any, blocked: Any, lease: Any) -> None:
+        operations._write(
+            platform, operation, stage, blocked, lease, platform.state.get(OPERATIONS, (operation.topic,))
+        )
+
+    patch.setattr(carry_out, "close", delete)
+    patch.setattr(operations, "_update", write)
+
+
+def records_of_whoever_comes(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(record_runs, "is_held", lambda *_: True)
+
+
+def errors_without_a_look(patch: pytest.MonkeyPatch) -> None:
+    """As it was: an anti-join, and an append that checks nothing."""
+
+    def append_new(self: Any, rows: Any, name: str, topics: Any) -> None:
+        there = self._session.table(f"leanops.{name}")
+        rows.join(there.select("error_id"), "error_id", "left_anti").select(*there.columns).writeTo(
+            f"leanops.{name}"
+        ).append()
+
+    patch.setattr(lake_module.SparkLake, "add_errors", append_new)
+
+
+STORIES = [
+    (one_shadow_for_all_attempts, rebuilds("before shadow curated")),
+    (operations_that_come_back, rebuilds("before going")),
+    (records_of_whoever_comes, cycles("before run record")),
+    (errors_without_a_look, scans("inside scan of parse_errors")),
+]
+
+
+@pytest.mark.parametrize(("sabotage", "story"), STORIES, ids=lambda value: getattr(value, "__name__", ""))
+def test_without_its_guard_the_stall_shows(
+    world: World, monkeypatch: pytest.MonkeyPatch, sabotage: Sabotage, story: Story
+) -> None:
+    sabotage(monkeypatch)
+    with pytest.raises((AssertionError, FileNotFoundError)):
+        story(world)
+
+
+@pytest.mark.parametrize("story", [story for _, story in STORIES], ids=["shadow", "going", "records", "errors"])
+def test_with_it_the_same_stall_ends_well(world: World, story: Story) -> None:
+    story(world)
