@@ -78,7 +78,10 @@ def test_a_queue_whose_stream_is_away_holds_up_the_others_for_a_minute_once(runt
     assert runtime.buffer.waiting().records == 1
     assert QUEUE_PATIENCE_S <= time.now_s < QUEUE_PATIENCE_S + 30
     assert part.problem() == "orders waits: the stream is throttled"
-    assert said == ["orders waits, its messages are back in the queue: the stream is throttled"]
+    assert said == [
+        "orders waits: the stream is throttled",
+        "orders still waits, its messages are back in the queue: the stream is throttled",
+    ]
     for number in range(20):
         before = time.now_s
         send(runtime, "bills", f"more-{number}")
@@ -90,6 +93,19 @@ def test_a_queue_whose_stream_is_away_holds_up_the_others_for_a_minute_once(runt
     lake.away = False
     assert part.turn() == 2
     assert (part.problem(), said[-1]) == (None, "orders goes on")
+
+
+def test_a_queue_that_another_worker_emptied_waits_no_longer(runtime: Embedded, time: Time) -> None:
+    lake: Any = Lake(runtime.buffer, "orders")
+    runtime.buffer = lake
+    part = ProcessorPart(runtime, Patience(sleep=time.sleep), now_s=time)
+    send(runtime, "orders", "o1")
+    part.turn()
+    assert part.problem() is not None
+    [message] = runtime.queue.receive("orders", 10, 60)
+    runtime.queue.delete("orders", [message.receipt])
+    part.turn()
+    assert part.problem() is None
 
 
 def test_a_wait_is_seen_while_it_lasts(runtime: Embedded, time: Time) -> None:

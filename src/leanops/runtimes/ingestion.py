@@ -25,6 +25,7 @@ from leanops.usecases.workers import CYCLES, DEAD_LETTERS, DELIVERY, PROCESSOR, 
 MESSAGES_PER_RECEIVE = 5_000
 QUEUE_PATIENCE_S = 60.0
 """How long an outage is waited out with a queue's messages received, while the other queues wait with it."""
+TOLD_AFTER_S = 5.0
 RETRY_QUEUE_S = 15.0
 
 
@@ -99,6 +100,7 @@ class ProcessorPart:
         self._processor = processor_of(runtime, patience)
         self._waiting: dict[str, tuple[str, float]] = {}
         """Queue → why it waits, and when it is tried again."""
+        self._told: set[str] = set()
         self._short: str | None = None
 
     def turn(self) -> int:
@@ -107,7 +109,12 @@ class ProcessorPart:
         if short and not self._short:
             self._tell(PROCESSOR, f"nothing is received: {short}")
         self._short = short
-        return 0 if short else sum(self._guarded(name) for name in _queues(self._runtime))
+        if short:
+            return 0
+        queues = _queues(self._runtime)
+        # Another worker may have emptied one that waited here.
+        self._waiting = {name: waits for name, waits in self._waiting.items() if name in queues}
+        return sum(self._guarded(name) for name in queues)
 
     def problem(self) -> str | None:
         """Why nothing is received, or why a queue waits, until it has gone on."""
@@ -122,20 +129,26 @@ class ProcessorPart:
         self._doing(f"reads {name}")
         # Who has waited a minute in vain is tried now and then, and the others do not wait with it again.
         patience = self._patience.within(0 if why else QUEUE_PATIENCE_S, self._now_s)
-        patience = replace(patience, on_wait=lambda outage: self._note(name, outage))
+        began_s = self._now_s()
+        patience = replace(patience, on_wait=lambda outage: self._note(name, outage, began_s))
         try:
             did = _receive(self._runtime, replace(self._processor, patience=patience), self._breakers, name, self._tell)
         except RetryableError as outage:
             if not why:
-                self._tell(PROCESSOR, f"{name} waits, its messages are back in the queue: {outage}")
+                self._tell(PROCESSOR, f"{name} still waits, its messages are back in the queue: {outage}")
             self._waiting[name] = (str(outage), self._now_s() + RETRY_QUEUE_S)
             return 0
-        if self._waiting.pop(name, None):
+        self._waiting.pop(name, None)
+        if name in self._told:
+            self._told.remove(name)
             self._tell(PROCESSOR, f"{name} goes on")
         return did
 
-    def _note(self, name: str, outage: BaseException) -> None:
+    def _note(self, name: str, outage: BaseException, began_s: float) -> None:
         self._doing(f"waiting for {name}: {outage}")
+        if name not in self._told and self._now_s() - began_s >= TOLD_AFTER_S:
+            self._told.add(name)
+            self._tell(PROCESSOR, f"{name} waits: {outage}")
 
 
 class DeliveryPart:
