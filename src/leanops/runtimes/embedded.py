@@ -186,7 +186,15 @@ class Embedded:
 
         platform = self.platform
         query = DuckQuery(self.catalog, self.scratch)
-        return Sources(platform.catalog, platform.state, platform.schemas, query, platform.rules.databases)
+        return Sources(
+            platform.catalog,
+            platform.state,
+            platform.schemas,
+            query,
+            platform.rules.databases,
+            lease_s=platform.rules.lease_s,
+            processes=platform.processes,
+        )
 
     def background(self) -> Background:
         """What is on its way to RAW, and who brings it there."""
