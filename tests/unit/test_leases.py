@@ -14,10 +14,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
 from leanops.domain.errors import LeaseHeldError, LeaseLostError, RetryableError
+from leanops.domain.leases import Held
 from leanops.ports.state import LOCKS
 from leanops.runtimes.embedded import Embedded
 from leanops.runtimes.ingestion import parts_of
-from leanops.usecases.leases import Held, Lease, acquire, check, held, release, renew, unlock
+from leanops.usecases.leases import Lease, acquire, check, held, release, renew, unlock
 from leanops.usecases.platform import Platform
 from leanops.usecases.workers import CYCLES
 from tests.builders import NOW_MS, Clock, event, land, platform_in

@@ -204,6 +204,8 @@ class Embedded:
             query,
             platform.rules.databases,
             warning_share=platform.rules.warning_share,
+            lease_s=platform.rules.lease_s,
+            processes=platform.processes,
         )
 
     def background(self) -> Background:

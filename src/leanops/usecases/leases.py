@@ -10,13 +10,12 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 from leanops.domain.errors import LeaseHeldError, LeaseLostError, RetryableError, StateConflictError
+from leanops.domain.leases import MARK, Held, holder, lasts
 from leanops.ports.clock import moment
 from leanops.ports.state import LOCKS, Row, Stored
 from leanops.usecases.platform import Platform
 
 LOOK_AGAIN_S = 0.2
-_MARK = "@"
-"""Between an owner's name and the mark of its process."""
 
 
 @dataclass(frozen=True)
@@ -28,20 +27,11 @@ class Lease:
     generation: int
 
 
-@dataclass(frozen=True)
-class Held:
-    """Who has a lease, when it was taken or last renewed, and when it ends by itself; epoch milliseconds."""
-
-    owner: str
-    renewed_ms: int
-    until_ms: int
-
-
 def acquire(platform: Platform, resource: str) -> Lease:
     """Take a free or expired lease; raises LeaseHeldError where another worker has it."""
     stored = platform.state.get(LOCKS, (resource,))
-    if stored and (holder := _holder(platform, stored.row)):
-        raise LeaseHeldError(resource, holder.owner, moment(holder.until_ms))
+    if stored and (found := _holder(platform, stored.row)):
+        raise LeaseHeldError(resource, found.owner, moment(found.until_ms))
     lease = Lease(resource, platform.owner, _next_generation(stored))
     try:
         platform.state.put(LOCKS, _row(platform, lease, _until(platform)), expected=_revision(stored))
@@ -60,17 +50,17 @@ def is_held(platform: Platform, lease: Lease) -> bool:
     """Whether the lease is still ours and has not expired."""
     stored = platform.state.get(LOCKS, (lease.resource,))
     is_ours = stored is not None and stored.row["generation"] == lease.generation
-    return stored is not None and is_ours and _lasts(platform, stored.row)
+    return stored is not None and is_ours and lasts(stored.row, platform.now_ms(), _lease_ms(platform))
 
 
 def unlock(platform: Platform, resource: str) -> Held | None:
     """End a lease whoever has it, and fence that worker off; who it was, or None where nobody had it."""
     stored = platform.state.get(LOCKS, (resource,))
-    holder = _holder(platform, stored.row) if stored else None
-    if stored and holder:
+    found = _holder(platform, stored.row) if stored else None
+    if stored and found:
         ended = _row(platform, Lease(resource, platform.owner, _next_generation(stored)), 0)
         platform.state.put(LOCKS, ended, expected=stored.revision)
-    return holder
+    return found
 
 
 def holder_of(platform: Platform, resource: str) -> Held | None:
@@ -80,17 +70,7 @@ def holder_of(platform: Platform, resource: str) -> Held | None:
 
 
 def _holder(platform: Platform, row: Row) -> Held | None:
-    owner, _, mark = str(row["owner"]).partition(_MARK)
-    if not _lasts(platform, row) or platform.processes.has_ended(mark):
-        return None
-    until = int(row["lease_until"] or 0)
-    return Held(owner, until - _lease_ms(platform), until)
-
-
-def _lasts(platform: Platform, row: Row) -> bool:
-    # One that lasts longer than any was taken while a clock was ahead. Twice the lease leaves room for clocks
-    # that differ a little: a lease must not be lost to a clock that was set back by a second.
-    return 0 < int(row["lease_until"] or 0) - platform.now_ms() <= 2 * _lease_ms(platform)
+    return holder(row, platform.now_ms(), _lease_ms(platform), platform.processes.has_ended)
 
 
 def renew(platform: Platform, lease: Lease) -> None:
@@ -117,7 +97,7 @@ def _row(platform: Platform, lease: Lease, until: int) -> Row:
     mark = platform.processes.mark
     return {
         "resource": lease.resource,
-        "owner": f"{lease.owner}{_MARK}{mark}" if mark else lease.owner,
+        "owner": f"{lease.owner}{MARK}{mark}" if mark else lease.owner,
         "generation": lease.generation,
         "lease_until": until,
     }

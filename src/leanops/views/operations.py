@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from leanops.domain.leases import holder
 from leanops.domain.operations import Stage, Standing, Work, standing_from
 from leanops.ports.clock import millis
 from leanops.ports.state import LOCKS, OPERATIONS
@@ -63,5 +64,7 @@ def unfinished(sources: Sources) -> dict[str, Unfinished]:
 def worker_of(sources: Sources, topic: str) -> str | None:
     """Who works on a topic now, whatever it is."""
     stored = sources.state.get(LOCKS, (f"topic/{topic}",))
-    is_held = stored is not None and int(stored.row["lease_until"] or 0) > millis(sources.clock())
-    return str(stored.row["owner"]) if stored and is_held else None
+    if stored is None:
+        return None
+    found = holder(stored.row, millis(sources.clock()), sources.lease_s * 1000, sources.processes.has_ended)
+    return found.owner if found else None

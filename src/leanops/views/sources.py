@@ -1,10 +1,11 @@
 """What every view reads from."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from leanops.domain.topics import Databases
 from leanops.ports.clock import Clock
+from leanops.ports.processes import Processes, UnknownProcesses
 from leanops.ports.query import Query
 from leanops.ports.schemas import Schemas
 from leanops.ports.state import StateStore
@@ -22,3 +23,5 @@ class Sources:
     databases: Databases
     clock: Clock = lambda: datetime.now(UTC)
     warning_share: float = 0.01
+    lease_s: int = 300
+    processes: Processes = field(default_factory=UnknownProcesses)

@@ -61,7 +61,7 @@ GRANTS: Mapping[str, tuple[Grant, ...]] = {
         _objects(f"bucket/{CLAIMS}*", "GetObject"),
         *_BURIAL,
         _table("schema_registry", "Scan"),
-        _table("idempotency_keys", "GetItem", "PutItem"),
+        _table("idempotency_keys", "BatchGetItem", "BatchWriteItem"),
         *_SWITCHES,
     ),
     "dead_letters": (*_BURIAL, _table("schema_registry", "Scan")),

@@ -11,7 +11,7 @@ from leanops.entrypoints.cli.options import Yes
 from leanops.entrypoints.cli.output import say
 
 if TYPE_CHECKING:
-    from leanops.usecases.leases import Held
+    from leanops.domain.leases import Held
     from leanops.usecases.platform import Platform
 
 Name = Annotated[
