@@ -19,6 +19,7 @@ from leanops.ports.state import SCHEMA_REGISTRY, TABLES
 from leanops.runtimes.aws import Aws
 from leanops.runtimes.bridge import bridge_of, on_aws, subscriptions_of
 from leanops.settings import Settings
+from leanops.usecases.consume import OWN_FAILURES
 from leanops.usecases.workers import Part, Worker
 from tests.builders import schema_text
 from tests.functions import Time, envelope, error_line, sqs_event
@@ -125,14 +126,22 @@ def test_the_processor_calls_what_it_is_granted(calls: Calls) -> None:
     for _ in range(2):
         answer = processor.process(aws, sqs_event(encoded(envelope("m1")), claimed, b"no envelope"), Time())
         assert answer == {"batchItemFailures": []}
+    gone = sqs_event(encoded(envelope("m3", None, claim="claims/orders/gone")))
+    for _ in range(OWN_FAILURES):
+        aws.breakers.close("orders")
+        answer = processor.process(aws, gone, Time())
+    assert answer == {"batchItemFailures": []}, "it is archived after the last"
     processor.process(aws, sqs_event(*([b"no envelope"] * 9)), Time())
     assert refused("processor", calls) == []
+    assert ("dynamodb:PutItem", "table/message_failures") in calls
     assert ("lambda:UpdateEventSourceMapping", "mapping/u-1") in calls, "its breaker has opened"
 
 
 def test_the_dead_letter_functions_call_what_they_are_granted(calls: Calls) -> None:
     aws = Aws(SETTINGS)
-    dead_letters.bury_messages(aws, sqs_event(encoded(envelope("m1")), queue="leanops-orders-dlq"), Time())
+    many = b"[" + b",".join(encoded(envelope(f"m{number}")) for number in range(150)) + b"]"
+    for _ in range(2):
+        dead_letters.bury_messages(aws, sqs_event(encoded(envelope("m1")), many, queue="leanops-orders-dlq"), Time())
     assert refused("dead_letters", calls) == []
     boto3.client("s3").put_object(Bucket="errors", Key="e/1", Body=error_line(b"garbage") * 3)
     calls.clear()

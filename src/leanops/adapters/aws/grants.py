@@ -42,6 +42,8 @@ def _objects(name: str, *actions: str) -> Grant:
 
 _BURIAL = (_objects(f"bucket/{ARCHIVE}*", "PutObject"), _table("error_tracker", "GetItem", "PutItem"))
 """What it takes to put an event aside."""
+_LONG_BURIAL = (_objects(f"bucket/{ARCHIVE}*", "GetObject"),)
+"""What it takes to go on where an earlier invocation ended."""
 _SWITCHES = (
     _table("breakers", "GetItem", "PutItem"),
     Grant("function/*", ("lambda:ListEventSourceMappings",)),
@@ -60,16 +62,14 @@ GRANTS: Mapping[str, tuple[Grant, ...]] = {
         Grant("stream/*", ("firehose:PutRecordBatch",)),
         _objects(f"bucket/{CLAIMS}*", "GetObject"),
         *_BURIAL,
+        *_LONG_BURIAL,
         _table("schema_registry", "Scan"),
         _table("idempotency_keys", "BatchGetItem", "BatchWriteItem"),
+        _table("message_failures", "GetItem", "PutItem"),
         *_SWITCHES,
     ),
-    "dead_letters": (*_BURIAL, _table("schema_registry", "Scan")),
-    "firehose_errors": (
-        _objects("errors/*", "GetObject"),
-        _objects(f"bucket/{ARCHIVE}*", "GetObject"),
-        *_BURIAL,
-    ),
+    "dead_letters": (*_BURIAL, *_LONG_BURIAL, _table("schema_registry", "Scan")),
+    "firehose_errors": (_objects("errors/*", "GetObject"), *_BURIAL, *_LONG_BURIAL),
     "breakers": (*_SWITCHES, _table("breakers", "Scan")),
     "validator": (
         Grant("bucket", ("s3:ListBucket",)),
