@@ -41,7 +41,7 @@ def test_a_batch_that_is_killed_after_its_alter_does_not_get_new_columns_again(w
     world.publish("orders", [event("m1", json.dumps({f"n{number}": number for number in range(20)}), key="k1")])
 
     def killed(step: str) -> None:
-        if step == "after alter":
+        if step in ("after alter", "before merge"):
             raise Abandoned
 
     for _ in range(3):
@@ -51,7 +51,7 @@ def test_a_batch_that_is_killed_after_its_alter_does_not_get_new_columns_again(w
     result = world.cycle()["orders"]
     (row,) = world.standardized("orders")
     paths = world.platform().catalog.load(world.databases.standardized_table("orders")).paths
-    assert sorted(paths) == ["$.amount", "$.email", "$.n0", "$.n1", "$.n10"]
+    assert sorted(paths) == ["$.n0", "$.n1", "$.n10"]
     assert len(json.loads(row["_rescued"])) == 17
     assert result.warnings == ["17 or more paths are beyond the column limits; their values are in _rescued"]
 
@@ -77,7 +77,7 @@ def test_however_many_paths_a_batch_has_only_some_are_told_and_every_value_has_i
         assert [len(row["failures"]) for row in errors] == [20] * 10
         return
     view = world.platform().catalog.load(world.databases.standardized_table("orders"))
-    assert len(view.paths) == 2 + (2 if contract == "evolve" else 0)
+    assert len(view.paths) == 1 + (2 if contract == "evolve" else 0)
     rows = {row["message_id"]: row for row in world.standardized("orders")}
     for at, payload in enumerate(payloads):
         cells = {path: rows[f"m{at}"][name] for path, name in view.paths.items()}
