@@ -17,18 +17,14 @@ from tests.world import Abandoned, World
 
 
 def test_a_batch_of_the_largest_payloads_goes_to_python_in_pieces_that_arrow_can_hold(embedded: Embedded) -> None:
-    rows = ROWS_PER_ARROW_BATCH + 100
+    spark, rows = embedded.spark(), ROWS_PER_ARROW_BATCH + 100
     payload = F.concat(F.lit('{"a":"'), F.repeat(F.lit("x"), 900_000), F.lit('"}'))
-    raw = (
-        embedded.spark()
-        .range(0, rows, 1, 1)
-        .select(
-            F.col("id").cast("string").alias("message_id"),
-            F.current_timestamp().alias("publish_time"),
-            F.lit(1).cast("long").alias("ingestion_ts"),
-            F.lit(None).cast("string").alias("idempotency_key"),
-            payload.alias("json_payload"),
-        )
+    raw = spark.range(0, rows, 1, 1).select(
+        F.col("id").cast("string").alias("message_id"),
+        F.current_timestamp().alias("publish_time"),
+        F.lit(1).cast("long").alias("ingestion_ts"),
+        F.lit(None).cast("string").alias("idempotency_key"),
+        payload.alias("json_payload"),
     )
     plan = FlattenPlan({}, Limits(), "$.id", (), None)
     found = cells(raw, plan).agg(F.count("observed").alias("pieces"), F.count(F.lit(1)).alias("rows")).first()

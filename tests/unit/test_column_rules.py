@@ -125,9 +125,9 @@ def test_a_slow_pattern_that_was_deployed_before_can_still_be_read() -> None:
     text = schema_text(column(rules={"pattern": "[a-z]+[a-z]+"}))
     with pytest.raises(InvalidSchemaError, match="could take hours"):
         schema_from_json(text, "schema.json")
-    assert schema_from_json(text, "schema.json", is_deployed=True)
+    assert schema_from_json(text, "schema.json", is_kept=True)
     with pytest.raises(InvalidSchemaError):
-        schema_from_json(schema_text(column(rules={"pattern": "("})), "schema.json", is_deployed=True)
+        schema_from_json(schema_text(column(rules={"pattern": "("})), "schema.json", is_kept=True)
 
 
 @pytest.mark.parametrize(

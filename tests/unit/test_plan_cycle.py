@@ -279,7 +279,7 @@ def test_a_failure_noted_while_the_clock_was_ahead_is_tried_again_now(platform: 
 
 def test_an_operation_that_failed_while_the_clock_was_ahead_is_due_now(platform: Platform, clock: Clock) -> None:
     operation = Operation("op", "orders", Work.REBUILD, "someone", NOW_MS, 1)
-    found = operations.begin(platform, operation, Stage.BUILDING, LEASE)
+    found = operations.begin(platform, operation, Stage.BUILDING, acquire(platform, LEASE.resource))
     clock.advance(86_400)
     record_failure(platform, "orders", OPERATION, "broken")
     assert not is_due(platform, found)

@@ -116,7 +116,7 @@ def test_a_run_history_of_an_earlier_version_gets_the_counts_it_lacks(platform: 
     platform.catalog.create("ops_db.job_run_history", replace(today, columns=columns))
     done = commit(platform, batch("b1", source_from=None, source_to=7))
     counts = {**COUNTS, "publish_time_ahead": 2}
-    record(platform, "cycle-1", {"orders": {STANDARDIZED: replace(done, counts=counts)}})
+    record(platform, "cycle-1", {"orders": {STANDARDIZED: replace(done, counts=counts)}}, LEASES)
     assert history(platform, "publish_time_ahead", "missing_keys") == [("b1", 2, 5)]
 
 

@@ -136,7 +136,7 @@ class Database:
 
 
 def make_tables(connection: Connection, tables: Iterable[sa.Table]) -> None:
-    """Create what is not there yet, with its indexes; a table that an earlier version made gets its new columns."""
+    """Create what is not there yet, with its indexes."""
     for table in tables:
         try:
             connection.execute(CreateTable(table, if_not_exists=True))
@@ -146,16 +146,6 @@ def make_tables(connection: Connection, tables: Iterable[sa.Table]) -> None:
             # Two processes may both find it missing, and PostgreSQL refuses a role without CREATE before it looks.
             if not sa.inspect(connection).has_table(table.name):
                 raise
-        _add_columns(connection, table)
-
-
-def _add_columns(connection: Connection, table: sa.Table) -> None:
-    known = {column["name"] for column in sa.inspect(connection).get_columns(table.name)}
-    quote = connection.dialect.identifier_preparer.quote
-    for column in table.columns:
-        if column.name not in known:
-            kind = column.type.compile(connection.dialect)
-            connection.execute(sa.text(f"ALTER TABLE {quote(table.name)} ADD COLUMN {quote(column.name)} {kind}"))
 
 
 def add_columns(connection: Connection, table: sa.Table) -> None:
