@@ -13,6 +13,8 @@ from leanops.domain.schema import Schema, changed_types, iceberg_type
 Source = Literal["standardized", "raw", "nothing", "retired"]
 """Where rows were read: nowhere without events, nor where RAW, which is needed, no longer holds them."""
 Needs = Literal["nothing", "recurate", "rebuild"]
+ALIKE = 0.8
+"""Paths of one object are alike by what they share; below this it is no misspelling."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +74,7 @@ def unseen_paths(schema: Schema, seen: Collection[str], events: int, *, with_key
     columns = [(f"/payload_columns/{at}/path", one.name, one.path) for at, one in enumerate(schema.payload_columns)]
     known = sorted(seen)
     return tuple(
-        Unseen(pointer, name, path, events, next(iter(get_close_matches(path, known, n=1)), None))
+        Unseen(pointer, name, path, events, next(iter(get_close_matches(path, known, 1, ALIKE)), None))
         for pointer, name, path in [*(keys if with_keys else []), *columns]
         if path and path not in seen
     )
