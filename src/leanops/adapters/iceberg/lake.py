@@ -128,18 +128,19 @@ class SparkLake:
     def add_errors(self, rows: DataFrame, name: str, topics: Sequence[str]) -> None:
         self._activate()
         view = f"errors_{secrets.token_hex(8)}"
-        rows.createOrReplaceTempView(view)
+        # The rows of a bin come from the sessions of its topics; a plain view would be seen in one of them alone.
+        rows.createOrReplaceGlobalTempView(view)
         try:
             with _translated():
                 # No row has fewer than no attempts. Without a clause for rows that match, Spark would append without
                 # looking whether another writer added the same rows since it read the table.
                 self._session.sql(
-                    f"MERGE INTO {_full(name)} t USING {view} s "
+                    f"MERGE INTO {_full(name)} t USING global_temp.{view} s "
                     f"ON {_is_in('t.topic_name', topics)} AND t.error_id = s.error_id "
                     "WHEN MATCHED AND t.attempts < 0 THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
                 )
         finally:
-            self._session.catalog.dropTempView(view)
+            self._session.catalog.dropGlobalTempView(view)
 
     def _with_summary(self, summary: Mapping[str, str], statement: Callable[[], Any]) -> None:
         """Run a statement so that its commit carries our keys; plain session settings do not reach MERGE on 3.5."""
