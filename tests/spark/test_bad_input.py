@@ -289,7 +289,7 @@ class RefusesErrorRows:
     def __init__(self, lake: Lake) -> None:
         self._lake = lake
 
-    def append_new(self, *_: object) -> None:
+    def add_errors(self, *_: object) -> None:
         raise CommitRefusedError("no room")
 
     def __getattr__(self, name: str) -> object:
