@@ -36,7 +36,7 @@ def test_paths_that_no_event_has_are_told_and_a_key_among_them_is_refused(world:
     world.publish(
         "orders", [_sent(number, {"updatedAt": "2026-01-01", "pay": {"status": "new"}}) for number in range(30)]
     )
-    status = {"name": "status", "path": "$.pay.statuss"}
+    status = {"name": "status", "path": "$.pay.statusx"}
     plan = _plan(world, _schema(status, keys={"version": "$.updated_at", "idempotency_key": KEY}))
     assert [(one.pointer, one.events, one.nearest) for one in plan.unseen] == [
         ("/keys/version", 30, "$.updatedAt"),
@@ -47,7 +47,7 @@ def test_paths_that_no_event_has_are_told_and_a_key_among_them_is_refused(world:
     said = _schema(status)
     world.add("orders", json.dumps(said))
     world.cycle()
-    assert [one.path for one in _plan(world, said).unseen] == ["$.pay.statuss"]
+    assert [one.path for one in _plan(world, said).unseen] == ["$.pay.statusx"]
     added = _schema(status, {"name": "right", "path": "$.pay.status"}, {"name": "none", "path": "$.nowhere"})
     plan = _plan(world, added)
     assert [(one.name, one.events, one.nearest) for one in plan.unseen] == [

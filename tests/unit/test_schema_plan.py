@@ -136,7 +136,7 @@ def test_additive_rows_that_would_leave_stay_unless_someone_asks() -> None:
 
 
 def test_a_path_that_no_event_has_is_told_with_the_one_that_was_probably_meant() -> None:
-    new = schema(column("a"), column("status", path="$.payment.statuss"), column("far", path="$.zzz"))
+    new = schema(column("a"), column("status", path="$.payment.statusx"), column("far", path="$.zzz"))
     found = unseen_paths(new, ["$.a", "$.payment.status", "$.payment.amount"], 300, with_keys=True)
     assert [(one.pointer, one.nearest) for one in found] == [
         ("/payload_columns/1/path", "$.payment.status"),
@@ -146,7 +146,7 @@ def test_a_path_that_no_event_has_is_told_with_the_one_that_was_probably_meant()
     assert plan.is_safe
     assert problems_on_rows(new, plan) == []
     text = "\n".join(plan_lines(plan))
-    assert "status: $.payment.statuss is in 0 of 300 events; did you mean $.payment.status?" in text
+    assert "status: $.payment.statusx is in 0 of 300 events; did you mean $.payment.status?" in text
     assert "far: $.zzz is in 0 of 300 events; no event has a path like it" in text
 
 
