@@ -88,8 +88,10 @@ def _write(platform: Platform, table: StateTable, row: Row, generation: int) -> 
 def abandon(platform: Platform, topic: str, layer: str, table: str | None, lease: Lease) -> None:
     """Give up a batch that was begun and is not in its table: its error rows go, and the next cycle begins another."""
     batch = open_batch(platform, topic, layer)
+    if batch is None:
+        return
     target = platform.catalog.load(table) if table else None
-    if batch is None or (target and has_batch(target, batch.batch_id)):
+    if target and has_batch(target, batch.batch_id):
         return
     databases = platform.rules.databases
     errors = databases.parse_errors if layer == STANDARDIZED else databases.errors
