@@ -1,4 +1,4 @@
-"""Other tools that compact, expire, roll back, delete or append between two steps: what is wrong never says balanced."""
+"""Other tools compact, expire, roll back, delete or append between two steps: what is wrong never says balanced."""
 
 from collections.abc import Callable
 from typing import Any
