@@ -1,8 +1,8 @@
 """Drift: what drift_log must say of the paths of a topic, from the batches in which events had them."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from leanops.emulation.fates import Fates
@@ -11,6 +11,7 @@ from leanops.emulation.leaves import Leaf
 from leanops.emulation.profile import Profile
 
 ADDED, REMOVED, TYPE_CHANGED = "ADDED", "REMOVED", "TYPE_CHANGED"
+OBJECT = "object"
 Kinds = frozenset[str]
 UNTOLD: Kinds = frozenset()
 """There, and of a kind the ledger does not tell."""
@@ -35,6 +36,8 @@ class Seen:
     batches: Sequence[int]
     """Those that brought events, in order."""
     paths: Mapping[str, Mapping[int, Kinds]]
+    objects: Mapping[str, frozenset[int]] = field(default_factory=dict)
+    """In which batches values were objects for the first time that had the paths they bring."""
 
     def lines(self, patience: int) -> list[Line]:
         """Every line drift_log must have."""
@@ -48,13 +51,14 @@ class Seen:
 
     def _changes(self, path: str, kinds: Mapping[int, Kinds]) -> list[Line]:
         """The batches with a kind that the one which had the path before them had not."""
-        lines, before = [], UNTOLD
-        for batch in sorted(kinds):
-            now = kinds[batch]
+        lines, before, objects = [], UNTOLD, self.objects.get(path, frozenset())
+        for batch in sorted(kinds.keys() | objects):
+            now = kinds.get(batch, UNTOLD)
             known = before or frozenset(sorted(now)[:1])
-            if now - known and batch != self.batches[0]:
-                lines.append(Line(path, TYPE_CHANGED, batch, _joined(known), _joined(now)))
-            before = now
+            arrived = now | ({OBJECT} if batch in objects else UNTOLD)
+            if arrived - known and batch != self.batches[0]:
+                lines.append(Line(path, TYPE_CHANGED, batch, _joined(known), _joined(arrived)))
+            before = now or before
         return lines
 
     def _gaps(self, path: str, kinds: Mapping[int, Kinds], patience: int) -> list[Line]:
@@ -94,7 +98,18 @@ def seen(fates: Fates, profile: Profile) -> Seen:
     extra = "SELECT DISTINCT batch, unnest(map_keys(extra)) FROM sent JOIN arrival USING (message_id)"
     for batch, path in fates.rows(f"{extra} WHERE cardinality(extra) > 0"):
         paths[path][batch] = UNTOLD
-    return Seen([row[0] for row in rows], paths)
+    return Seen([row[0] for row in rows], paths, _objects(paths, {leaf.canonical for leaf in profile.leaves}))
+
+
+def _objects(paths: Mapping[str, Mapping[int, Kinds]], leaves: Collection[str]) -> dict[str, frozenset[int]]:
+    """Leaves that events had before, and the batches in which paths below them were there for the first time."""
+    found: dict[str, set[int]] = defaultdict(set)
+    for path, kinds in paths.items():
+        first = min(kinds)
+        for leaf in leaves:
+            if path.startswith((f"{leaf}.", f"{leaf}[")) and min(paths.get(leaf, {first: UNTOLD})) < first:
+                found[leaf].add(first)
+    return {leaf: frozenset(batches) for leaf, batches in found.items()}
 
 
 def _others(fates: Fates, leaf: Leaf) -> list[tuple[int, str, int]]:

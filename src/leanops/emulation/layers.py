@@ -16,6 +16,8 @@ from leanops.emulation.profile import Profile
 from leanops.runtimes.embedded import Embedded
 
 STRING, LONG, INT, TIMESTAMP = "string", "long", "int", "timestamptz"
+NUMBER = "decimal(38, 9)"
+"""The type of versions that are numbers; no emulated topic has any."""
 SCHEMA_VERSION = 1
 """An emulation deploys one schema for each topic."""
 _SYSTEM = {
@@ -26,6 +28,7 @@ _SYSTEM = {
     "ingestion_ts": (LONG, "e.first_ms"),
     "last_updated_ts": (TIMESTAMP, "make_timestamp(e.last_us) AT TIME ZONE 'UTC'"),
     "first_seen_ts": (LONG, "e.first_seen_ms"),
+    "_version": (NUMBER, "NULL"),
     "_batch_seq": (LONG, "e.batch_seq"),
     "_batch_id": (STRING, "e.batch_id"),
 }
@@ -90,6 +93,7 @@ class Layers:
             for path, cell in cells.items()
         }
         differs["_rescued"] = self._differs("standardized", "_rescued", STRING, "NULL")
+        differs["_payload_hash"] = 'f."_payload_hash" IS NULL'
         expected = _WITH_MESSAGE.format("standardized")
         return self.found.compare("rows of Standardized", expected, "FROM found_standardized", "record_key", differs)
 
@@ -119,7 +123,13 @@ class Layers:
         payload = {self.paths[path]: STRING for path in expected if path in self.paths}
         wanted = {
             databases.raw_table(self.topic): _RAW,
-            self.tables["standardized"]: {**system, "record_key": STRING, "_rescued": STRING, **payload},
+            self.tables["standardized"]: {
+                **system,
+                "record_key": STRING,
+                "_rescued": STRING,
+                "_payload_hash": LONG,
+                **payload,
+            },
             self.tables["curated"]: {
                 **system,
                 "_schema_version": INT,
