@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from leanops.domain.errors import UsageError
-from leanops.domain.operations import Accept
+from leanops.domain.operations import Accept, Scope
 from leanops.domain.snapshots import valid_watermark
 from leanops.ports.tables import Lake, Merge
 from leanops.usecases.deploy_schema import Consent, deploy_schema
@@ -95,9 +95,10 @@ def test_an_operation_on_a_table_without_its_watermark_says_what_to_do(world: Wo
     story.batch()
     compact_and_expire(world, world.databases.standardized_table("orders"))
     with pytest.raises(UsageError, match="has lost its watermark"):
-        rebuild_topic(world.platform(), "orders", "tester")
-    assert story.batch() == "gap"
+        rebuild_topic(world.platform(), "orders", "tester", scope=Scope.CURATED)
     rebuild_topic(world.platform(), "orders", "tester", accept=Accept.ALL)
+    assert story.batch() == "done"
+    assert_standardized(world, "orders", story.model)
 
 
 def numbers(first: int, last: int, **more: Any) -> list[RawRow]:

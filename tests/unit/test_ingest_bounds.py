@@ -2,15 +2,16 @@
 
 import threading
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from leanops.domain.envelope import Envelope, bodies, encoded
-from leanops.domain.errors import StateUnavailableError
+from leanops.domain.errors import DeliveryUnavailableError, StateUnavailableError
 from leanops.ports.queue import Outgoing
-from leanops.usecases.ingest import PORTION_BYTES
+from leanops.usecases.ingest import PORTION_BYTES, work
 from leanops.usecases.patience import Patience
 from leanops.usecases.topics import add_topic
 from tests.builders import NOW_MS, Clock
@@ -111,3 +112,23 @@ def test_claim_checks_are_fetched_several_at_once_and_never_all_held(
     assert result is not None
     assert (result.events, result.failed) == (40, [])
     assert weighed.most <= PORTION_BYTES + 6 * len(payload)
+
+
+def test_what_was_delivered_before_an_outage_is_not_delivered_again(hub: Hub, clock: Clock, tmp_path: Path) -> None:
+    large = "x" * 900_000
+    send(hub, *(encoded(envelope(f"m{number}", f'{{"a":"{large}"}}')) for number in range(8)))
+    put, calls = hub.buffer.put, []
+
+    def away_after_the_first(records: Sequence[bytes]) -> list[int]:
+        calls.append(len(records))
+        if len(calls) > 1:
+            raise DeliveryUnavailableError("the stream is away")
+        return put(records)
+
+    hub.buffer.put = away_after_the_first  # type: ignore[method-assign]
+    impatient = replace(hub.processor, patience=Patience(lambda: True))
+    with pytest.raises(DeliveryUnavailableError):
+        work(impatient, hub.queue, "orders", 100)
+    with hub_in(tmp_path, clock=clock) as later:
+        later.settle()
+        assert later.ids() == [f"m{number}" for number in range(8)]

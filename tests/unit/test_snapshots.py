@@ -249,3 +249,14 @@ def standardized(timeline: Timeline, batch_seq: int) -> TableView:
     mark = watermark(source_to=1, batch_seq=batch_seq, timeline=timeline)
     only = Snapshot(7, 6, batch_seq, "overwrite", mark.summary())
     return TableView("standardized", "uuid", 7, batch_seq, {7: only}, {}, {})
+
+
+def test_of_two_batches_with_one_number_the_first_counts() -> None:
+    first, late = watermark(source_to=2, batch_seq=2, batch_id="y"), watermark(source_to=1, batch_seq=2, batch_id="x")
+    history = {
+        1: Snapshot(1, None, 1, "overwrite", first.summary()),
+        2: Snapshot(2, 1, 2, "overwrite", late.summary()),
+    }
+    found = valid_watermark(TableView("standardized", "uuid", 2, 2, history, {}, {}))
+    assert found is not None
+    assert found.batch_id == "y"

@@ -168,7 +168,8 @@ def _numbers(summary: Mapping[str, str], prefix: str) -> dict[str, int]:
 def valid_watermark(table: TableView) -> Watermark | None:
     """The one with the greatest batch-seq among the ancestors: a stalled writer may commit an older one late."""
     found = [mark for snapshot in table.ancestors() if (mark := watermark_from(snapshot)) is not None]
-    return max(found, key=lambda mark: mark.batch_seq, default=None)
+    # Of two batches that began at the same place the first one counts: the other one was abandoned, and came late.
+    return max(reversed(found), key=lambda mark: mark.batch_seq, default=None)
 
 
 def has_batch(table: TableView, batch_id: str) -> Snapshot | None:
@@ -240,7 +241,7 @@ def is_same_data(table: TableView, snapshot_id: int | None) -> bool:
     for snapshot in table.ancestors():
         if snapshot.snapshot_id == snapshot_id:
             return True
-        if snapshot.operation != "replace":
+        if snapshot.operation != "replace" and snapshot.summary.get("leanops.kind") != "cancelled":
             return False
     return table.head == snapshot_id
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 
 from leanops.domain.breaker import State
-from leanops.domain.errors import DeliveryUnavailableError, RetryableError
+from leanops.domain.errors import DeliveryUnavailableError
 from leanops.domain.planning import Outcome
 from leanops.ports.queue import DEAD
 from leanops.ports.state import IDEMPOTENCY_KEYS
@@ -133,10 +133,11 @@ class ProcessorPart:
         patience = replace(patience, on_wait=lambda outage: self._note(name, outage, began_s))
         try:
             did = _receive(self._runtime, replace(self._processor, patience=patience), self._breakers, name, self._tell)
-        except RetryableError as outage:
+        except Exception as outage:  # noqa: BLE001 - a queue that fails does not stop the others
+            reason = self._runtime.platform.explain(outage)
             if not why:
-                self._tell(PROCESSOR, f"{name} still waits, its messages are back in the queue: {outage}")
-            self._waiting[name] = (str(outage), self._now_s() + RETRY_QUEUE_S)
+                self._tell(PROCESSOR, f"{name} still waits, its messages are back in the queue: {reason}")
+            self._waiting[name] = (reason, self._now_s() + RETRY_QUEUE_S)
             return 0
         self._waiting.pop(name, None)
         if name in self._told:

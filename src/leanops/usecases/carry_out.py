@@ -6,6 +6,7 @@ from leanops.domain.errors import (
     LeaseLostError,
     OperationBlockedError,
     StaleOperationError,
+    StateConflictError,
     UnbalancedBatchError,
     UsageError,
 )
@@ -66,13 +67,18 @@ def _attempt(
 ) -> tuple[Operation, Comparison]:
     """Build the new tables and go forward with them; who has lost the lease leaves nothing behind."""
     try:
-        operation, comparison = _build(platform, operation, lease, progress)
-        advance(platform, operation, lease)
+        built, comparison = _build(platform, operation, lease, progress)
     except Exception:
         if not is_held(platform, lease):
             forget_shadow(platform, operation, lease.generation)
         raise
-    return operation, comparison
+    try:
+        advance(platform, built, lease)
+    except StateConflictError:
+        # Refused for certain. Where the answer is lost, whoever takes over may need these tables.
+        forget_shadow(platform, operation, lease.generation)
+        raise
+    return built, comparison
 
 
 def _build(platform: Platform, operation: Operation, lease: Lease, progress: Progress) -> tuple[Operation, Comparison]:
@@ -121,7 +127,7 @@ def resume(
     """Go on with what a crash or a question stopped."""
     with held(platform, f"topic/{topic}", wait_s=platform.rules.wait_s) as lease:
         found = _found(platform, topic)
-        if is_stale(platform, found.operation):
+        if is_stale(platform, found):
             close(platform, found.operation, lease)
             raise StaleOperationError(topic, found.operation.work.value)
         if accept is not None:
@@ -137,19 +143,27 @@ def cancel(platform: Platform, topic: str) -> Operation:
     with held(platform, f"topic/{topic}", wait_s=platform.rules.wait_s) as lease:
         found = _found(platform, topic)
         operation = found.operation
-        if found.stage == Stage.GOING and _is_live(platform, operation):
-            raise UsageError(
-                f"{topic}: its {operation.work.value} is past the point of undoing; finish it with: "
-                f"leanops rebuild {topic} --resume"
-            )
         if found.stage == Stage.GOING:
+            _check_undoable(platform, operation)
             _refuse_late(platform, operation)
+            # One that stood before its swap may have been quicker; from here on nobody is.
+            _check_undoable(platform, operation)
+            check(platform, lease)
             take_back_errors(platform, operation)
         check(platform, lease)
         forget_shadows(platform, operation)
         close(platform, operation, lease)
         forget_failures(platform, topic, OPERATION)
         return operation
+
+
+def _check_undoable(platform: Platform, operation: Operation) -> None:
+    if _is_live(platform, operation):
+        topic = operation.topic
+        raise UsageError(
+            f"{topic}: its {operation.work.value} is past the point of undoing; finish it with: "
+            f"leanops rebuild {topic} --resume"
+        )
 
 
 def _refuse_late(platform: Platform, operation: Operation) -> None:
@@ -159,7 +173,8 @@ def _refuse_late(platform: Platform, operation: Operation) -> None:
     live = [databases.standardized_table(operation.topic)]
     live += [databases.curated_table(schema.table_name)] if schema else []
     for name in live:
-        if platform.catalog.load(name):
+        view = platform.catalog.load(name)
+        if view and view.head is not None:
             platform.catalog.mark(name, {"leanops.kind": "cancelled", "leanops.operation": operation.operation_id})
 
 

@@ -56,8 +56,8 @@ def compare(shadow: Shadow) -> Comparison:
     after, checksum_after, keys = _measured(new)
     if after != keys:
         raise UnbalancedBatchError(
-            f"{shadow.operation.topic}: {after} rows of {keys} keys were built, so two processes built at once; "
-            "what they built is thrown away, and the next try starts anew"
+            f"{shadow.operation.topic}: {after} rows of {keys} keys were built; they are thrown away, and the next try "
+            "starts over"
         )
     live_at = shadow.operation.curated.snapshot if shadow.operation.curated else None
     if live_at is None:

@@ -152,6 +152,9 @@ def _land(stream: Stream, topic: str, records: Sequence[RawRecord], flush_id: st
     def plan(table: TableView) -> Sequence[int] | None:
         if any(snapshot.summary.get(FLUSH_ID) == flush_id for snapshot in table.ancestors()):
             return None
+        # Somebody took the claim over and finished it; its snapshot may be expired by now.
+        if flush_id not in stream.buffer.unfinished():
+            return None
         return _expired(stream, topic, table)
 
     platform.step("before land")

@@ -90,7 +90,8 @@ def work(processor: Processor, queue: Queue, name: str, at_most: int) -> Ingeste
     except RetryableError:
         # Patience is at an end. The receive was no try of the messages, so it does not count where that can be.
         with suppress(RetryableError):
-            queue.give_back(name, receipts)
+            queue.delete(name, result.done)
+            queue.give_back(name, [message.receipt for message in result.left_of(received)])
         raise
     except Exception as failure:  # noqa: BLE001 - unknown: the messages come again, alone in the end, then are dead
         result.failed = result.left_of(received)

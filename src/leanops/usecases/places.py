@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from leanops.domain.batches import CURATED, STANDARDIZED, new_batch_id
 from leanops.domain.errors import UsageError
-from leanops.domain.operations import Accept, Accepted, Operation, Place, Scope, Work
+from leanops.domain.operations import Accept, Accepted, Operation, Place, Scope, Stage, Standing, Work
 from leanops.domain.schema import Schema
 from leanops.domain.snapshots import TableView, is_same_data, valid_watermark
 from leanops.usecases.batches import abandon
@@ -74,8 +74,11 @@ def _key_check(platform: Platform, topic: str, schema: Schema, tables: Sequence[
     return found[0] if found else key_check(platform, topic, seals=True, before="")
 
 
-def is_stale(platform: Platform, operation: Operation) -> bool:
+def is_stale(platform: Platform, found: Standing) -> bool:
     """Whether nothing of an operation was done and its tables have moved: who wrote it down had lost the topic."""
+    operation = found.operation
+    if found.stage == Stage.GOING and operation.scope != Scope.NONE:
+        return False
     if operation.scope == Scope.NONE and operation.work == Work.DEPLOY:
         active = platform.schemas.active(operation.topic)
         return (active.version if active else None) not in (operation.previous, operation.version)
@@ -83,6 +86,12 @@ def is_stale(platform: Platform, operation: Operation) -> bool:
     if operation.attempts or standardized is None or standardized.head == operation.back_to:
         return False
     return not is_same_data(standardized, operation.standardized_head)
+
+
+def has_head(platform: Platform, table: str) -> bool:
+    """Whether anything was ever committed to a table."""
+    view = platform.catalog.load(table)
+    return view is not None and view.head is not None
 
 
 def has_rows(platform: Platform, table: str) -> bool:

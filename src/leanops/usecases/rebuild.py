@@ -7,7 +7,7 @@ from leanops.usecases.carry_out import carry_out
 from leanops.usecases.comparison import Comparison
 from leanops.usecases.leases import Lease, held
 from leanops.usecases.operations import begin, check_free
-from leanops.usecases.places import has_rows, new_operation, settle
+from leanops.usecases.places import has_head, has_rows, new_operation, settle
 from leanops.usecases.platform import Platform
 from leanops.usecases.shadow import Progress, quiet
 from leanops.usecases.topics import check_running, find_topic
@@ -31,7 +31,10 @@ def rebuild_topic(
         raise UsageError("both tables are sealed with one key; rebuild both: leave --curated out")
     find_topic(platform, topic)
     schema = platform.schemas.active(topic)
-    if schema is None or not has_rows(platform, platform.rules.databases.standardized_table(topic)):
+    table = platform.rules.databases.standardized_table(topic)
+    # From RAW a table can be made whatever became of its watermark; from Standardized it cannot.
+    is_there = has_head(platform, table) if scope == Scope.BOTH else has_rows(platform, table)
+    if schema is None or not is_there:
         raise UsageError(f"topic {topic!r} has no tables to rebuild yet; run: leanops cycle --topic {topic}")
     with held(platform, f"topic/{topic}", wait_s=platform.rules.wait_s) as lease:
         check_free(platform, topic)

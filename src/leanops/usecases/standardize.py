@@ -124,7 +124,7 @@ def _next_batch(
 def _timeline(batch: Batch, mark: Watermark | None, last: Row | None) -> Timeline:
     """The table's history goes on, or forks where the state store has seen a newer batch than the table has now."""
     if mark is None:
-        return Timeline.parse(str((last and last["timeline"]) or batch.batch_id))
+        return Timeline(batch.batch_id) if last is None else Timeline.parse(str(last["timeline"] or ""))
     if last and int(last["batch_seq"] or 0) > mark.batch_seq:
         return mark.timeline.fork(batch.batch_id, mark.batch_seq)
     return mark.timeline

@@ -22,8 +22,10 @@ def take_back_errors(platform: Platform, operation: Operation) -> None:
             continue
         renewed = {row["error_id"] for row in ours if row["attempts"] > 1}
         before = _rows_before(platform, view, operation.topic, written) if renewed else []
+        # What they were is gone with its snapshot: a row with newer failures is better than none.
+        goes = f"{written} and attempts = 1" if renewed and not before else written
         platform.step("before errors taken back")
-        platform.catalog.replace(name, written, [row for row in before if row["error_id"] in renewed])
+        platform.catalog.replace(name, goes, [row for row in before if row["error_id"] in renewed])
         platform.step("after errors taken back")
 
 
