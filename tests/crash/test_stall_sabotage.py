@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from leanops.adapters.iceberg import lake as lake_module
-from leanops.domain.operations import Accept, Operation
-from leanops.ports.state import OPERATIONS
-from leanops.usecases import carry_out, operations, record_runs, shadow
+from leanops.adapters.iceberg.catalog import IcebergCatalog
+from leanops.domain.operations import Accept
+from leanops.usecases import carry_out, operations, record_runs
 from leanops.usecases.rebuild import rebuild_topic
 from tests.crash.inside import telling_scans
 from tests.crash.stalls import Stall
@@ -47,35 +47,32 @@ def scans(where: str) -> Story:
             telling_scans(world, lambda name: None if stall.at else stall(name))
             return world.platform()
 
+        stalls = Cycles(world)
+        # An empty table is not read.
+        stalls.arrive(2)
+        world.settle()
         try:
-            Cycles(world).through(where, platform)
+            stalls.through(where, platform)
         finally:
             telling_scans(world, lambda _name: None)
 
     return story
 
 
-def one_shadow_for_all_attempts(patch: pytest.MonkeyPatch) -> None:
-    tables = shadow.shadow_tables
-    patch.setattr(shadow, "shadow_tables", lambda platform, operation, _attempt: tables(platform, operation, None))
-    patch.setattr(carry_out, "is_held", lambda *_: True)
+def shadows_are_purged(patch: pytest.MonkeyPatch) -> None:
+    """As it was: tables that were built are removed with their files, though live tables have them by then."""
+
+    def purge(self: Any, name: str) -> None:
+        if self._catalog.table_exists(name):
+            self._catalog.purge_table(name)
+
+    patch.setattr(IcebergCatalog, "forget", purge)
 
 
-def operations_that_come_back(patch: pytest.MonkeyPatch) -> None:
-    """A finished operation leaves no row, and whoever comes late writes it again."""
-
-    def delete(platform: Any, operation: Operation, _lease: Any) -> None:
-        stored = platform.state.get(OPERATIONS, (operation.topic,))
-        if stored:
-            platform.state.delete(OPERATIONS, (operation.topic,), expected=stored.revision)
-
-    def write(platform: Any, operation: Operation, stage: Any, blocked: Any, lease: Any) -> None:
-        operations._write(
-            platform, operation, stage, blocked, lease, platform.state.get(OPERATIONS, (operation.topic,))
-        )
-
-    patch.setattr(carry_out, "close", delete)
-    patch.setattr(operations, "_update", write)
+def operations_begun_too_late(patch: pytest.MonkeyPatch) -> None:
+    """Whoever lost the lease writes its operation down all the same, and nobody finds it stale."""
+    patch.setattr(operations, "is_held", lambda *_: True)
+    patch.setattr(carry_out, "is_stale", lambda *_: False)
 
 
 def records_of_whoever_comes(patch: pytest.MonkeyPatch) -> None:
@@ -95,8 +92,8 @@ def errors_without_a_look(patch: pytest.MonkeyPatch) -> None:
 
 
 STORIES = [
-    (one_shadow_for_all_attempts, rebuilds("before shadow curated")),
-    (operations_that_come_back, rebuilds("before going")),
+    (shadows_are_purged, rebuilds("before going")),
+    (operations_begun_too_late, rebuilds("before operation")),
     (records_of_whoever_comes, cycles("before run record")),
     (errors_without_a_look, scans("inside scan of parse_errors")),
 ]
@@ -111,6 +108,6 @@ def test_without_its_guard_the_stall_shows(
         story(world)
 
 
-@pytest.mark.parametrize("story", [story for _, story in STORIES], ids=["shadow", "going", "records", "errors"])
+@pytest.mark.parametrize("story", [story for _, story in STORIES], ids=["purge", "begin", "records", "errors"])
 def test_with_it_the_same_stall_ends_well(world: World, story: Story) -> None:
     story(world)

@@ -47,6 +47,7 @@ class Stalls:
         self.arrive(4)
         stall = Stall(where, self.take_over)
         stalled(stall, lambda: self.world.cycle(platform(stall)))
+        assert stall.at == where or isinstance(where, int)
         self.world.wait_for_leases()
         self.world.settle()
         self.check()

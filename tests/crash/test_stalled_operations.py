@@ -38,6 +38,7 @@ class Stalls:
         """One operation that stalls at a step."""
         stall = Stall(where, self.take_over)
         stalled(stall, lambda: work(self.world.platform(step=stall)))
+        assert stall.at == where or isinstance(where, int)
         self.world.wait_for_leases()
         self.world.settle()
 

@@ -167,6 +167,9 @@ class IcebergCatalog:
     def delete(self, name: str, where: str, guard: Callable[[], None] = lambda: None) -> None:
         def remove(table: Table) -> None:
             guard()
+            # PyIceberg warns of a delete that matches nothing, which is no matter here.
+            if table.scan(row_filter=where, limit=1).to_arrow().num_rows == 0:
+                return
             with Once(table) as transaction:
                 transaction.delete(where)
 
