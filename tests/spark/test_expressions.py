@@ -75,7 +75,7 @@ def test_a_mask_shows_the_last_four_characters_of_a_longer_text(embedded: Embedd
 
 def test_a_slow_pattern_is_not_tried_on_a_long_text_which_fails(embedded: Embedded) -> None:
     text = schema_text(column("a", rules={"pattern": r"\S+@\S+\.\S+"}))
-    (declared,) = schema_from_json(text, "schema.json", is_deployed=True).payload_columns
+    (declared,) = schema_from_json(text, "schema.json", is_kept=True).payload_columns
     matching = [f"{'a' * 496}@b.c", f"{'a' * 497}@b.c", f"{'a' * 20_000}@b.c"]
     rows = embedded.spark().createDataFrame([(text,) for text in matching], "a string")
     system = ("message_id", "topic_name", "period_reference", "publish_time", "ingestion_ts", "first_seen_ts")
