@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from pyspark import StorageLevel
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
@@ -32,16 +33,21 @@ def carry_over(shadow: Shadow) -> None:
     stored = shadow.lake.at(shadow.live_curated, live.snapshot).select("message_id", "publish_time")
     shadow.lake.fit(shadow.operation.standardized.rows if shadow.operation.standardized else 0)
     older = stored.join(newest.select("message_id"), "message_id", "left_anti").persist()
+    held = [older]
     try:
         raw = events_of(shadow.raw_rows(), older)
         if raw is not None:
             read = as_standardized(shadow.platform, shadow.operation.topic, shadow.schema.keys, view.paths, newest, raw)
-            judged = judged_rows(shadow.schema, view, read)
+            # Each held apart: Spark would put what makes a cell into every place where the next step looks at it.
+            held.append(read.persist(StorageLevel.MEMORY_AND_DISK))
+            judged = judged_rows(shadow.schema, view, read).persist(StorageLevel.MEMORY_AND_DISK)
+            held.append(judged)
             there = shadow.lake.at(shadow.curated, target.head).select("idempotency_key")
             good = judged.where("failures IS NULL").join(there, "idempotency_key", "left_anti")
             append_good(shadow, mark, good, {})
     finally:
-        older.unpersist()
+        for frame in held:
+            frame.unpersist()
 
 
 def events_of(raw: DataFrame, older: DataFrame) -> DataFrame | None:

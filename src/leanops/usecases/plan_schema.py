@@ -212,6 +212,7 @@ class _Work:
         if raw is None:
             return unread + behind.count()
         read = as_standardized(self.platform, self.topic, self.new.keys, rows.paths, rows.frame, raw)
+        self.held.append(read.persist(StorageLevel.MEMORY_AND_DISK).unpersist)
         kept = judged(read, both.new).where("failures IS NULL").join(behind, judge_plan.KEY, "left_semi")
         return unread + behind.count() - kept.count()
 
