@@ -251,7 +251,7 @@ def test_a_standardized_that_others_rolled_back_makes_curated_anew(world: World)
         world.publish("orders", events(first, first + 4))
         world.cycle()
         heads.append(world.embedded.platform.catalog.load(name).head)
-    world.embedded.platform.catalog.roll_back(name, heads[0])
+    world.embedded.platform.catalog.roll_back(name, heads[0], only_at=heads[1])
     world.publish("orders", events(8, 9))
     results = world.cycle()["orders"]
     assert (results.outcome, results.layers["standardized"].counts["inserted"]) == ("gap", 5)
