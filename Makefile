@@ -19,8 +19,9 @@ SUITES := architecture unit contract bridge spark crash e2e browser
 WITH_SPARK := $(filter spark crash,$(SUITES))
 # What needs no engine of its own shares the cores.
 pytest-unit := -n logical --dist worksteal
+pytest-contract := -n logical --dist loadfile
 # What the lines of Spark may do differently: expressions, MERGE, the files they write, and what runs between.
-SPARK41 := bad_input casts concurrency expressions infer limits oracle outside plan_schema rebuild
+SPARK41 := bad_input casts concurrency expressions limits oracle outside reserved_names versions
 
 # CI explores more crashes; everything else it demands is decided by CI=true inside the tests.
 export CRASH_SEEDS ?= $(if $(filter true,$(CI)),100,20)
