@@ -214,6 +214,7 @@ TOGETHER = [
             "keys of Curated, across periods", doubled("curated", period_reference="1999-01"), ("its key has 2 rows",)
         ),
         Case("Standardized rows = distinct keys", lambda _: ""),
+        Case("Curated rows = distinct keys", lambda _: ""),
     ],
     [
         Case("keys of Standardized, across periods", twice("standardized"), ("its key has 2 rows",)),
