@@ -1,11 +1,9 @@
 """Says which stall points this run tries."""
 
-import os
-
-from tests.crash.stalls import THIRDS, first_point
+from tests.crash.stalls import THIRDS, first_point, is_whole_run
 
 
 def pytest_report_header() -> str:
-    if os.environ.get("STALLS") == "all":
+    if is_whole_run():
         return "stall points: all"
     return f"stall points: every {THIRDS}rd, from {first_point()} (STALLS=all runs all of them)"

@@ -47,9 +47,14 @@ def stalled(stall: Stall, work: Callable[[], Any]) -> bool:
 
 def chosen(points: int) -> list[int]:
     """The stall points of this run: all with STALLS=all, else every third, starting where the commit says."""
-    if os.environ.get("STALLS") == "all":
+    if is_whole_run():
         return list(range(1, points + 1))
     return list(range(first_point(), points + 1, THIRDS))
+
+
+def is_whole_run() -> bool:
+    """Whether every stall point of every operation is tried."""
+    return os.environ.get("STALLS") == "all"
 
 
 def first_point() -> int:
