@@ -12,6 +12,7 @@ from pyspark.sql import functions as F
 
 from leanops.domain.planning import Outcome
 from leanops.domain.schema import ColumnType, DateFormat, TypeName
+from leanops.domain.tables import RAW
 from leanops.emulation.homes import fresh_home
 from leanops.emulation.kinds import Kind
 from leanops.emulation.phases import Emulation
@@ -238,10 +239,12 @@ def test_a_flush_that_forgets_without_landing_is_found(
 
 def test_a_flush_that_is_landed_twice_is_found(schema_active: Emulation, monkeypatch: pytest.MonkeyPatch) -> None:
     def double(right: Land) -> Land:
-        def land(platform: Any, topic: str, records: Any, flush_id: str) -> None:
-            right(platform, topic, records, flush_id)
+        def land(stream: deliver.Stream, topic: str, records: Any, flush_id: str) -> None:
+            right(stream, topic, records, flush_id)
             if topic == "orders":
-                right(platform, topic, records, f"{flush_id}-again")
+                raw, catalog = stream.platform.rules.databases.raw_table(topic), stream.platform.catalog
+                columns = {name: [getattr(record, name) for record in records] for name in RAW.columns}
+                catalog.land(raw, RAW, columns, {deliver.FLUSH_ID: f"{flush_id}-again"}, lambda _: [])
 
         return land
 

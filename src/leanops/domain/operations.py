@@ -11,7 +11,7 @@ from enum import StrEnum
 
 import msgspec
 
-from leanops.domain.batches import ColumnLimits
+from leanops.domain.batches import STANDARDIZED, ColumnLimits
 from leanops.domain.flatten import Limits
 
 
@@ -118,6 +118,14 @@ class Operation(msgspec.Struct, frozen=True):
     """The check value of the key it seals with; whoever resumes it must have the same key."""
     new_key: bool = False
     """Whether that may be another key than the one the tables are sealed with now."""
+    replaces_all: bool = False
+    """Whether a person lets go what others wrote to the live tables since it began."""
+
+    def head_of(self, layer: str) -> int | None:
+        """The snapshot a live table had when it began."""
+        if layer == STANDARDIZED:
+            return self.standardized_head
+        return self.curated.snapshot if self.curated else None
 
     @property
     def is_from_a_file(self) -> bool:

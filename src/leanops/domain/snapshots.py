@@ -25,6 +25,11 @@ class Snapshot:
     def added_records(self) -> int:
         return int(self.summary.get("added-records", 0))
 
+    @property
+    def batch_id(self) -> str | None:
+        """The batch that made it, if one did."""
+        return self.summary.get("leanops.batch-id")
+
 
 @dataclass(frozen=True)
 class TableView:
@@ -141,11 +146,11 @@ def watermark_of(batch: Batch, counts: Counts, totals: Totals | None = None) -> 
 def watermark_from(snapshot: Snapshot) -> Watermark | None:
     """The watermark a snapshot carries, if any."""
     said = snapshot.summary
-    if "leanops.batch-id" not in said:
+    if snapshot.batch_id is None:
         return None
     source_from = said["leanops.source-from"]
     return Watermark(
-        batch_id=said["leanops.batch-id"],
+        batch_id=snapshot.batch_id,
         batch_seq=int(said["leanops.batch-seq"]),
         source_uuid=said["leanops.source-uuid"],
         source_from=int(source_from) if source_from else None,
@@ -174,7 +179,7 @@ def valid_watermark(table: TableView) -> Watermark | None:
 
 def has_batch(table: TableView, batch_id: str) -> Snapshot | None:
     """The snapshot that holds a batch, if it was committed: the first of that name, for a late twin adds nothing."""
-    return next((s for s in reversed(table.ancestors()) if s.summary.get("leanops.batch-id") == batch_id), None)
+    return next((snapshot for snapshot in reversed(table.ancestors()) if snapshot.batch_id == batch_id), None)
 
 
 @dataclass(frozen=True)
@@ -241,9 +246,14 @@ def is_same_data(table: TableView, snapshot_id: int | None) -> bool:
     for snapshot in table.ancestors():
         if snapshot.snapshot_id == snapshot_id:
             return True
-        if snapshot.operation != "replace" and snapshot.summary.get("leanops.kind") != "cancelled":
+        if not is_rewrite(snapshot):
             return False
     return table.head == snapshot_id
+
+
+def is_rewrite(snapshot: Snapshot) -> bool:
+    """Whether a snapshot has the rows of the one before: files were compacted, or an operation was undone."""
+    return snapshot.operation == "replace" or snapshot.summary.get("leanops.kind") == "cancelled"
 
 
 def retired_rows(table: TableView) -> int:

@@ -27,6 +27,8 @@ class TableDefinition:
     partition_by: tuple[tuple[str, str], ...]
     measured: tuple[str, ...] = ()
     comments: Mapping[str, str] = field(default_factory=dict)
+    is_shadow: bool = False
+    """Whether other tables may be forked from it: then none of its metadata files may be cleaned up."""
 
     @property
     def partition_names(self) -> tuple[str, ...]:

@@ -29,8 +29,11 @@ class Schemas(Protocol):
     def versions(self, topic: str) -> list[int]:
         """Every version that can be read, in order."""
 
-    def keep(self, topic: str, version: int, text: str) -> None:
-        """Put a version into the archive, where a batch that was begun under it can always find it."""
+    def keep(self, topic: str, version: int, text: str, *, instead_of: str | None = None) -> None:
+        """Put a version into the archive, where a batch that was begun under it can always find it.
+
+        Raises CommitRefusedError where the archive holds something else under that version than what was seen there.
+        """
 
     def activate(self, topic: str, version: int) -> None:
         """Make a version of the archive the active one, in one write; twice is once. The archive keeps the other.

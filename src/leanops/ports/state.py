@@ -153,6 +153,8 @@ ERROR_TRACKER = StateTable(
 BATCHES = StateTable(
     "batches", ("pipeline_id",), {"batch_id": str, "intent": str, "generation": int, "updated_at": int}
 )
+ABANDONED_BATCHES = StateTable("abandoned_batches", ("pipeline_id", "batch_id"), {"abandoned_at": int})
+"""Batches that were given up before they were committed; a worker that stalled may commit one all the same."""
 ATTEMPTS = StateTable(
     "attempts",
     ("pipeline_id",),
@@ -209,6 +211,7 @@ TABLES = (
     MESSAGE_FAILURES,
     ERROR_TRACKER,
     BATCHES,
+    ABANDONED_BATCHES,
     ATTEMPTS,
     OPERATIONS,
     DRIFT_STATE,

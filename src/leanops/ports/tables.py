@@ -96,8 +96,8 @@ class Catalog(Protocol):
     def mark(self, name: str, properties: Mapping[str, str]) -> None:
         """A commit without rows: whatever was planned on the head before it is refused from now on."""
 
-    def roll_back(self, name: str, snapshot_id: int, *, only_at: int | None) -> None:
-        """Make an ancestor of the head the head; nothing where it is that already.
+    def roll_back(self, name: str, snapshot_id: int | None, *, only_at: int | None) -> None:
+        """Make an ancestor of the head the head, or leave the table without one; nothing where it is so already.
 
         Raises CommitRefusedError where the head is not the one named.
         """

@@ -86,9 +86,8 @@ def create_home(home: Path) -> Path:
         (home / part).mkdir(mode=0o700, exist_ok=True)
     for name, text in (("pii.key", secrets.token_hex(32)), (FILE, SETTINGS)):
         if not (home / name).exists():
-            handle = os.open(home / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-            with os.fdopen(handle, "w") as file:
-                file.write(text)
+            # Whole or not at all, and once: whoever makes the same home at the same moment must not have another key.
+            Folder(home).replace(name, None, text.encode())
     return home
 
 

@@ -12,7 +12,7 @@ from leanops.domain.failures import Rule
 from leanops.domain.patterns import quick_length
 from leanops.domain.schema import PayloadColumn, Schema, TypeName
 from leanops.transforms.casts import cast
-from leanops.transforms.mask import HIDDEN, masked, sealed, with_key
+from leanops.transforms.mask import HIDDEN, SEALED, masked, sealed, with_key
 from leanops.transforms.sql import literal, quoted
 from leanops.transforms.versions import VERSION, completed, with_order
 
@@ -227,8 +227,8 @@ def _protected(column: PayloadColumn, schema: Schema) -> Column:
     value = F.col(f"v_{column.name}")
     match column.pii:
         case "hmac" if schema.reads_sealed_key(column):
-            # Rows from before keys were sealed in their own column too hold the text itself.
-            return F.when(value == F.col("idempotency_key"), value).otherwise(sealed(value))
+            # Standardized holds the HMAC there, but for rows from before it sealed that column: they hold the text.
+            return F.when(value.rlike(SEALED), value).otherwise(sealed(value))
         case "hmac":
             return sealed(value)
         case "mask":

@@ -9,6 +9,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import BinaryType, StructField, StructType
 
 HIDDEN = "***"
+SEALED = r"\A[0-9a-f]{64}\z"
+"""What a sealed text looks like."""
 _SHOWN = 4
 _BLOCK = 64
 _INNER, _OUTER = "_seal_inner", "_seal_outer"

@@ -4,7 +4,7 @@ from leanops.domain.batches import STANDARDIZED, Batch, from_text, pipeline_id, 
 from leanops.domain.errors import PermanentError, StateConflictError
 from leanops.domain.schema import Schema
 from leanops.domain.snapshots import Watermark, has_batch
-from leanops.ports.state import ATTEMPTS, BATCHES, CHECKPOINTS, Row, StateTable
+from leanops.ports.state import ABANDONED_BATCHES, ATTEMPTS, BATCHES, CHECKPOINTS, Row, StateTable
 from leanops.usecases.leases import Lease, check
 from leanops.usecases.platform import Platform
 
@@ -93,6 +93,9 @@ def abandon(platform: Platform, topic: str, layer: str, table: str | None, lease
     target = platform.catalog.load(table) if table else None
     if target and has_batch(target, batch.batch_id):
         return
+    # Its worker may only be stalled: if it commits all the same, this is how the batch is known.
+    given_up: Row = {"pipeline_id": pipeline_id(topic, layer), "batch_id": batch.batch_id}
+    platform.state.put_many(ABANDONED_BATCHES, [{**given_up, "abandoned_at": platform.now_ms()}])
     databases = platform.rules.databases
     errors = databases.parse_errors if layer == STANDARDIZED else databases.errors
     platform.catalog.delete(errors, f"batch_id = '{batch.batch_id}'", guard=lambda: check(platform, lease))

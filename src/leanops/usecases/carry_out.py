@@ -10,7 +10,7 @@ from leanops.domain.errors import (
     UnbalancedBatchError,
     UsageError,
 )
-from leanops.domain.operations import Accepted, Operation, Scope, Stage, Standing, Work
+from leanops.domain.operations import Accept, Accepted, Operation, Scope, Stage, Standing, Work
 from leanops.domain.snapshots import has_batch
 from leanops.usecases.activate import activate
 from leanops.usecases.batches import forget_failures, schema_of_version
@@ -20,12 +20,13 @@ from leanops.usecases.leases import Lease, check, held, is_held
 from leanops.usecases.operations import advance, agree, begin_attempt, block, close, standing
 from leanops.usecases.places import is_stale
 from leanops.usecases.platform import Platform, key_check
-from leanops.usecases.roll_back import roll_back
+from leanops.usecases.roll_back import pause_reason, roll_back
 from leanops.usecases.shadow import Progress, Shadow, continue_attempts, forget_shadow, forget_shadows, quiet
 from leanops.usecases.shadow_curated import build_curated
 from leanops.usecases.shadow_standardized import build_standardized
 from leanops.usecases.swap import swap
 from leanops.usecases.take_back import take_back_errors
+from leanops.usecases.topics import undo_pause
 
 OPERATION = "operation"
 """Where tries of a topic's operation are counted, beside those of its layers."""
@@ -131,7 +132,9 @@ def resume(
             close(platform, found.operation, lease)
             raise StaleOperationError(topic, found.operation.work.value)
         if accept is not None:
-            agreed = msgspec.structs.replace(found.operation, accept=accept)
+            # While it is built the keys are counted; past that only what others wrote is left to be let go.
+            replaces_all = found.stage == Stage.GOING and accept == Accept.ALL
+            agreed = msgspec.structs.replace(found.operation, accept=accept, replaces_all=replaces_all)
             found = agree(platform, Standing(agreed, found.stage, None), lease)
         done = carry_out(platform, found, lease, progress)
         forget_failures(platform, topic, OPERATION)
@@ -150,6 +153,8 @@ def cancel(platform: Platform, topic: str) -> Operation:
             _check_undoable(platform, operation)
             check(platform, lease)
             take_back_errors(platform, operation)
+            if operation.work == Work.ROLLBACK:
+                undo_pause(platform, topic, pause_reason(operation))
         check(platform, lease)
         forget_shadows(platform, operation)
         close(platform, operation, lease)
@@ -180,7 +185,8 @@ def _refuse_late(platform: Platform, operation: Operation) -> None:
 
 def _is_live(platform: Platform, operation: Operation) -> bool:
     """Whether a table or the schema shows something of the operation already."""
-    if operation.scope == Scope.NONE:
+    if operation.scope == Scope.NONE and operation.work == Work.DEPLOY:
+        # All it has to do is a single write, and whoever stands before it cannot be refused.
         return True
     databases = platform.rules.databases
     schema = platform.schemas.version(operation.topic, operation.version)

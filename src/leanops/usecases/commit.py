@@ -1,10 +1,11 @@
 """One commit, exactly once: under the lease, found again if its answer is lost, and checked against the counts."""
 
 from leanops.domain.batches import Batch
-from leanops.domain.errors import UnbalancedBatchError
-from leanops.domain.snapshots import Snapshot, has_batch, watermark_from
+from leanops.domain.errors import CommitRefusedError, UnbalancedBatchError
+from leanops.domain.snapshots import Snapshot, TableView, has_batch, watermark_from
 from leanops.ports.tables import Lake
 from leanops.usecases.batches import record_failure, set_checkpoint
+from leanops.usecases.late_batches import take_out_late
 from leanops.usecases.leases import Lease, check
 from leanops.usecases.platform import Platform
 from leanops.usecases.prepared import Prepared
@@ -20,14 +21,18 @@ def commit(platform: Platform, lake: Lake, prepared: Prepared, lease: Lease) -> 
         lake.merge(prepared.source_rows, prepared.merge)
     except Exception:
         # Whatever was said, the table knows: an error after the commit must not make us write it twice.
-        snapshot = _committed(platform, prepared)
-        if snapshot is None:
+        if _committed(platform.catalog.load(prepared.table), batch) is None:
             raise
-    else:
-        snapshot = _committed(platform, prepared)
     platform.step("after merge")
     # Whoever took over the topic meanwhile records this batch too; a late writer must not do it again.
     check(platform, lease)
+    table = platform.catalog.load(prepared.table)
+    if table and take_out_late(platform, batch.topic, batch.layer, table, lease):
+        raise CommitRefusedError(
+            f"{batch.topic}: a batch that had been given up was committed late; it was taken out of {prepared.table} "
+            "together with this one, and the next cycle reads both again"
+        )
+    snapshot = _committed(table, batch)
     if snapshot is None:
         raise UnbalancedBatchError(f"{batch.topic}: batch {batch.batch_id} is not in {prepared.table} after its commit")
     check_added(platform, batch, prepared.table, snapshot, prepared.counts.inserted + prepared.counts.updated)
@@ -37,9 +42,8 @@ def commit(platform: Platform, lake: Lake, prepared: Prepared, lease: Lease) -> 
     return snapshot
 
 
-def _committed(platform: Platform, prepared: Prepared) -> Snapshot | None:
-    table = platform.catalog.load(prepared.table)
-    return has_batch(table, prepared.batch.batch_id) if table else None
+def _committed(table: TableView | None, batch: Batch) -> Snapshot | None:
+    return has_batch(table, batch.batch_id) if table else None
 
 
 def check_added(platform: Platform, batch: Batch, table: str, snapshot: Snapshot, expected: int) -> None:

@@ -30,6 +30,7 @@ from leanops.transforms import curate as rows
 from leanops.transforms import quarantine
 from leanops.transforms.versions import STORED
 from leanops.usecases.batches import abandon, begin, checkpoint, open_batch, repair_checkpoint
+from leanops.usecases.late_batches import take_out_late
 from leanops.usecases.leases import Lease
 from leanops.usecases.lookup import Bounds, stored_rows
 from leanops.usecases.platform import Platform, key_check, secret_key
@@ -45,6 +46,8 @@ def prepare(
     if source is None or newest is None or source.head is None:
         return None
     target = curated_table(platform, schema)
+    if take_out_late(platform, topic, CURATED, target, lease):
+        target = curated_table(platform, schema)
     mark = valid_watermark(target)
     if mark:
         repair_checkpoint(platform, topic, CURATED, mark, lease)
@@ -64,7 +67,10 @@ def source_moved(platform: Platform, topic: str, schema: Schema) -> bool:
 
 
 def curated_definition(schema: Schema) -> TableDefinition:
-    """The Curated table of a schema."""
+    """The Curated table of a schema; raises where it has columns that no table may have any more."""
+    remedy = "give them other names in the schema and deploy it with --rebuild"
+    names = [column.name for column in schema.payload_columns]
+    check_names(schema.table_name, names, CURATED_SYSTEM_COLUMNS, remedy)
     payload = {column.name: iceberg_type(column.type) for column in schema.payload_columns}
     comments = {column.name: column.path or "" for column in schema.payload_columns}
     return replace(CURATED_TABLE, columns={**CURATED_TABLE.columns, **payload}, comments=comments)
@@ -73,8 +79,6 @@ def curated_definition(schema: Schema) -> TableDefinition:
 def curated_table(platform: Platform, schema: Schema) -> TableView:
     """The Curated table with every column of the schema, types widened in place; nothing is ever dropped."""
     name, wanted = platform.rules.databases.curated_table(schema.table_name), curated_definition(schema)
-    remedy = "give them other names in the schema and deploy it with --rebuild"
-    check_names(name, [column.name for column in schema.payload_columns], CURATED_SYSTEM_COLUMNS, remedy)
     table = platform.catalog.create(name, wanted)
     changed = changed_types(schema, table.columns)
     for column, (today, said) in changed.items():

@@ -14,7 +14,7 @@ from leanops.usecases.activate import fingerprint, record_version
 from leanops.usecases.carry_out import carry_out
 from leanops.usecases.comparison import Comparison
 from leanops.usecases.judge_schema import breaking_problems, table_problems, version_problems
-from leanops.usecases.leases import Lease, held
+from leanops.usecases.leases import Lease, check, held
 from leanops.usecases.operations import begin, check_free
 from leanops.usecases.places import has_rows, new_operation, settle
 from leanops.usecases.platform import Platform, secret_key
@@ -81,7 +81,11 @@ def deploy_schema(
         kept = _with_version(text, version)
         # Read again, because what is kept must stay readable.
         numbered = schema_from_json(kept, source)
-        platform.schemas.keep(topic, version, kept)
+        # One that was kept and never became active gives way; looked at under the lease, nobody else's does.
+        before = platform.schemas.text(topic, version)
+        check(platform, lease)
+        platform.step("before keep")
+        platform.schemas.keep(topic, version, kept, instead_of=before)
         return _deployed(platform, topic, numbered, active, changes, scope, consent, actor, lease, progress)
 
 

@@ -8,6 +8,7 @@ from leanops.domain.operations import Accept, Accepted, Operation, Place, Scope,
 from leanops.domain.schema import Schema
 from leanops.domain.snapshots import TableView, is_same_data, valid_watermark
 from leanops.usecases.batches import abandon
+from leanops.usecases.late_batches import take_out_late
 from leanops.usecases.leases import Lease
 from leanops.usecases.platform import Platform, key_check
 from leanops.usecases.record_runs import complete_begun
@@ -20,8 +21,14 @@ def settle(platform: Platform, topic: str, active: Schema | None, lease: Lease, 
     """
     databases = platform.rules.databases
     complete_begun(platform, "operation", topic, active, lease, accept_counts=accept_counts)
-    abandon(platform, topic, STANDARDIZED, databases.standardized_table(topic), lease)
-    abandon(platform, topic, CURATED, databases.curated_table(active.table_name) if active else None, lease)
+    tables = {STANDARDIZED: databases.standardized_table(topic)}
+    tables |= {CURATED: databases.curated_table(active.table_name)} if active else {}
+    for layer in (STANDARDIZED, CURATED):
+        name = tables.get(layer)
+        view = platform.catalog.load(name) if name else None
+        if view:
+            take_out_late(platform, topic, layer, view, lease)
+        abandon(platform, topic, layer, name, lease)
 
 
 def new_operation(

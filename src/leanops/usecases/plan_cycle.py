@@ -1,7 +1,8 @@
 """What a cycle has to do, found out without Spark: a gate per topic, each with its outcome."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from leanops.domain.batches import CURATED, STANDARDIZED, pipeline_id
 from leanops.domain.errors import UnknownTopicError
@@ -9,7 +10,7 @@ from leanops.domain.operations import Standing
 from leanops.domain.planning import Outcome
 from leanops.domain.schema import Schema
 from leanops.domain.snapshots import TableView, has_moved, new_range, valid_watermark
-from leanops.ports.state import ATTEMPTS, BATCHES, SCHEMA_REGISTRY, Row
+from leanops.ports.state import ABANDONED_BATCHES, ATTEMPTS, BATCHES, SCHEMA_REGISTRY, Row
 from leanops.usecases.batches import wait_left_ms
 from leanops.usecases.operations import all_standing
 from leanops.usecases.platform import Platform
@@ -34,20 +35,46 @@ class TopicPlan:
     """An operation that has to be finished before anything else."""
 
 
+@dataclass(frozen=True)
+class _Known:
+    """What the state store says of all pipelines, read once a cycle."""
+
+    failures: Mapping[str, Row]
+    begun: Collection[str]
+    abandoned: Mapping[str, Collection[str]]
+    """Pipeline → batches that were given up."""
+
+    @classmethod
+    def of(cls, platform: Platform) -> "_Known":
+        failures = {str(stored.row["pipeline_id"]): stored.row for stored in platform.state.rows(ATTEMPTS)}
+        begun = {str(stored.row["pipeline_id"]) for stored in platform.state.rows(BATCHES)}
+        abandoned = defaultdict(set)
+        for stored in platform.state.rows(ABANDONED_BATCHES):
+            abandoned[str(stored.row["pipeline_id"])].add(str(stored.row["batch_id"]))
+        return cls(failures, begun, abandoned)
+
+    def is_begun(self, topic: str, layer: str, table: TableView | None) -> bool:
+        """Whether a batch has to be finished, or one that was given up has come in late and has to go."""
+        pipeline = pipeline_id(topic, layer)
+        given_up = self.abandoned.get(pipeline, ())
+        committed = table.ancestors() if table and given_up else []
+        return pipeline in self.begun or any(snapshot.batch_id in given_up for snapshot in committed)
+
+
 def plan_cycle(platform: Platform, topics: Sequence[str] | None, *, force: bool = False) -> list[TopicPlan]:
     """The plan of every registered topic, or of those named."""
     registry = {str(stored.row["topic_name"]): stored.row for stored in platform.state.rows(SCHEMA_REGISTRY)}
     for topic in topics or ():
         if topic not in registry:
             raise UnknownTopicError(topic)
-    failures = {str(stored.row["pipeline_id"]): stored.row for stored in platform.state.rows(ATTEMPTS)}
-    begun = {str(stored.row["pipeline_id"]) for stored in platform.state.rows(BATCHES)}
+    known = _Known.of(platform)
+    to_heed = replace(known, failures={}) if force else known
     unfinished = all_standing(platform)
     chosen = topics or sorted(registry)
     return [
-        _held_up(unfinished[topic], failures.get(pipeline_id(topic, "operation")))
+        _held_up(unfinished[topic], known.failures.get(pipeline_id(topic, "operation")))
         if topic in unfinished
-        else _guarded(platform, registry[topic], {} if force else failures, begun)
+        else _guarded(platform, registry[topic], to_heed)
         for topic in chosen
     ]
 
@@ -57,14 +84,14 @@ def _held_up(found: Standing, failure: Row | None) -> TopicPlan:
     return TopicPlan(found.operation.topic, outcome=Outcome.PAUSED, reason=reason, unfinished=found)
 
 
-def _guarded(platform: Platform, state: Row, failures: dict[str, Row], begun: set[str]) -> TopicPlan:
+def _guarded(platform: Platform, state: Row, known: _Known) -> TopicPlan:
     try:
-        return _plan(platform, state, failures, begun)
+        return _plan(platform, state, known)
     except Exception as failure:  # noqa: BLE001 - a topic whose tables cannot be read does not stop the others
         return TopicPlan(str(state["topic_name"]), outcome=Outcome.FAILED, reason=platform.explain(failure))
 
 
-def _plan(platform: Platform, state: Row, failures: dict[str, Row], begun: set[str]) -> TopicPlan:
+def _plan(platform: Platform, state: Row, known: _Known) -> TopicPlan:
     topic = str(state["topic_name"])
     if state["status"] == PAUSED:
         return TopicPlan(topic, outcome=Outcome.PAUSED, reason=_text(state["reason"]))
@@ -73,23 +100,23 @@ def _plan(platform: Platform, state: Row, failures: dict[str, Row], begun: set[s
         return TopicPlan(topic, outcome=Outcome.NO_SCHEMA, reason="events wait in RAW; deploy a schema to process them")
     if schema is not None and not state["processing_enabled"]:
         return TopicPlan(topic, outcome=Outcome.DISABLED, reason=_text(state["reason"]))
-    return _work(platform, topic, schema, failures, begun)
+    return _work(platform, topic, schema, known)
 
 
-def _work(
-    platform: Platform, topic: str, schema: Schema | None, failures: dict[str, Row], begun: set[str]
-) -> TopicPlan:
+def _work(platform: Platform, topic: str, schema: Schema | None, known: _Known) -> TopicPlan:
     """Which layers have something to do; a parked layer does not stop the other."""
     databases = platform.rules.databases
     raw = platform.catalog.load(databases.raw_table(topic))
     standardized = platform.catalog.load(databases.standardized_table(topic))
+    curated = platform.catalog.load(databases.curated_table(schema.table_name)) if schema else None
     rows = _new_rows(raw, standardized)
-    held = {layer: _held_back(platform, failures.get(pipeline_id(topic, layer))) for layer in (STANDARDIZED, CURATED)}
-    to_standardize = rows > 0 or pipeline_id(topic, STANDARDIZED) in begun
+    failures = {layer: known.failures.get(pipeline_id(topic, layer)) for layer in (STANDARDIZED, CURATED)}
+    held = {layer: _held_back(platform, failure) for layer, failure in failures.items()}
+    to_standardize = rows > 0 or known.is_begun(topic, STANDARDIZED, standardized)
     standardize = to_standardize and held[STANDARDIZED] is None
     # What a held back Standardized does not bring is nothing to curate.
     to_curate = schema is not None and (
-        standardize or pipeline_id(topic, CURATED) in begun or _is_ahead(platform, schema, standardized)
+        standardize or known.is_begun(topic, CURATED, curated) or _is_ahead(standardized, curated)
     )
     curate = to_curate and held[CURATED] is None
     reason = (held[STANDARDIZED] if to_standardize else None) or (held[CURATED] if to_curate else None)
@@ -107,12 +134,11 @@ def _new_rows(raw: TableView | None, standardized: TableView | None) -> int:
     return found.rows if found else 0
 
 
-def _is_ahead(platform: Platform, schema: Schema, standardized: TableView | None) -> bool:
+def _is_ahead(standardized: TableView | None, curated: TableView | None) -> bool:
     """Whether Standardized has a batch that Curated has not read, or is not the table it read."""
     newest = valid_watermark(standardized) if standardized else None
     if standardized is None or newest is None:
         return False
-    curated = platform.catalog.load(platform.rules.databases.curated_table(schema.table_name))
     mark = valid_watermark(curated) if curated else None
     return mark is None or mark.source_to < newest.batch_seq or has_moved(standardized, mark)
 

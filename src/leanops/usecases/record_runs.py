@@ -13,6 +13,7 @@ from leanops.domain.tables import OPS
 from leanops.usecases.batches import close, open_batch, set_checkpoint
 from leanops.usecases.commit import check_added
 from leanops.usecases.drift import drift_rows, has_logged, mark_logged
+from leanops.usecases.late_batches import take_out_late
 from leanops.usecases.leases import Lease, is_held
 from leanops.usecases.platform import Platform
 
@@ -147,7 +148,9 @@ def complete_begun(
         batch = open_batch(platform, topic, layer)
         table = platform.catalog.load(name) if batch else None
         snapshot = has_batch(table, batch.batch_id) if batch and table else None
-        if batch is None or snapshot is None:
+        if batch is None or table is None or snapshot is None:
+            continue
+        if take_out_late(platform, topic, layer, table, lease):
             continue
         mark = watermark_from(snapshot)
         assert mark is not None

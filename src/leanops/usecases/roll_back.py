@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 
+from leanops.domain.batches import CURATED, STANDARDIZED
+from leanops.domain.errors import CommitRefusedError
 from leanops.domain.operations import Operation
 from leanops.domain.snapshots import has_batch, is_ancestor, valid_watermark
 from leanops.usecases.leases import Lease, check
@@ -12,57 +14,63 @@ from leanops.usecases.topics import pause_topic
 
 def roll_back(platform: Platform, operation: Operation, lease: Lease) -> None:
     """Standardized, and Curated where it has a snapshot that goes with it; what an earlier try did stays."""
-    topic, databases = operation.topic, platform.rules.databases
-    reason = f"rolled back to snapshot {operation.back_to}; to redo what came after: leanops topics resume {topic}"
-    check(platform, lease)
-    pause_topic(platform, topic, reason)
-    _roll_back_standardized(platform, operation)
+    pause_topic(platform, operation.topic, pause_reason(operation), guard=lambda: check(platform, lease))
+    _roll_back_standardized(platform, operation, lease)
     if operation.curated_back_to is not None:
-        schema = platform.schemas.active(topic)
+        schema = platform.schemas.active(operation.topic)
         assert schema is not None
-        name = databases.curated_table(schema.table_name)
-        check(platform, lease)
-        platform.step("before rollback curated")
-        head = _head(
-            platform, name, operation.curated.snapshot if operation.curated else None, operation.curated_back_to
-        )
-        platform.catalog.roll_back(name, operation.curated_back_to, only_at=head)
-        platform.step("after rollback curated")
+        _roll_back_curated(platform, operation, schema.table_name, lease)
 
 
-def _roll_back_standardized(platform: Platform, operation: Operation) -> None:
+def pause_reason(operation: Operation) -> str:
+    """Why a topic that was rolled back is paused."""
+    return (
+        f"rolled back to snapshot {operation.back_to}; to redo what came after: leanops topics resume {operation.topic}"
+    )
+
+
+def _roll_back_curated(platform: Platform, operation: Operation, table_name: str, lease: Lease) -> None:
+    name = platform.rules.databases.curated_table(table_name)
+    view = platform.catalog.load(name)
+    # Where its snapshot has expired since, the cycle after `resume` makes Curated from Standardized as it is then.
+    if view is None or operation.curated_back_to not in view.snapshots or view.head == operation.curated_back_to:
+        return
+    check(platform, lease)
+    platform.step("before rollback curated")
+    head = head_to_replace(platform, operation, CURATED, name, lease)
+    platform.catalog.roll_back(name, operation.curated_back_to, only_at=head)
+    platform.step("after rollback curated")
+
+
+def _roll_back_standardized(platform: Platform, operation: Operation, lease: Lease) -> None:
     name = platform.rules.databases.standardized_table(operation.topic)
     view = platform.catalog.load(name)
     assert view is not None
     assert operation.back_to is not None
-    if view.head == operation.back_to:
+    if view.head == operation.back_to or has_batch(view, operation.standardized_batch):
+        _restore_columns(platform, operation, name)
         return
+    if operation.back_to not in view.snapshots:
+        raise CommitRefusedError(
+            f"{name}: snapshot {operation.back_to} has expired since the rollback began; undo the rollback with: "
+            f"leanops rebuild {operation.topic} --cancel"
+        )
+    check(platform, lease)
     platform.step("before rollback standardized")
+    head = head_to_replace(platform, operation, STANDARDIZED, name, lease)
     if is_ancestor(view, operation.back_to):
-        head = _head(platform, name, operation.standardized_head, operation.back_to)
         platform.catalog.roll_back(name, operation.back_to, only_at=head)
     else:
-        _bring_back(platform, operation, name)
-    platform.step("after rollback standardized")
-
-
-def _head(platform: Platform, name: str, expected: int | None, back_to: int) -> int | None:
-    """The head a rollback starts from; what an earlier try moved is where it should be."""
-    view = platform.catalog.load(name)
-    return back_to if view and view.head == back_to else head_to_replace(platform, name, expected)
-
-
-def _bring_back(platform: Platform, operation: Operation, name: str) -> None:
-    """The table as it was, with its columns and the watermark it had then; columns that came later stay, empty."""
-    view = platform.catalog.load(name)
-    assert view is not None
-    assert operation.back_to is not None
-    if not has_batch(view, operation.standardized_batch):
+        # The table as it was, with the watermark it had then.
         mark = valid_watermark(replace(view, head=operation.back_to))
         assert mark is not None
         summary = replace(mark, batch_id=operation.standardized_batch).summary()
-        head = head_to_replace(platform, name, operation.standardized_head)
         platform.catalog.take_place(name, name, operation.back_to, summary, only_at=head, after=mark.batch_seq)
         platform.step("after bring back")
-    later = {column: ("string", path) for path, column in operation.columns.items()}
-    platform.catalog.alter(name, later)
+    _restore_columns(platform, operation, name)
+    platform.step("after rollback standardized")
+
+
+def _restore_columns(platform: Platform, operation: Operation, name: str) -> None:
+    """The columns of then, where a rebuild lies between; those that came later stay, empty."""
+    platform.catalog.alter(name, {column: ("string", path) for path, column in operation.columns.items()})

@@ -66,6 +66,11 @@ def plan_rollback(platform: Platform, topic: str, *, snapshot: int | None = None
         raise UsageError(
             f"snapshot {target} of {view.name} is older than its first batch; there is nothing to go back to"
         )
+    if then.key_check and now.key_check and then.key_check != now.key_check:
+        raise UsageError(
+            f"{topic}: a rebuild with another key lies between, and rows sealed with the one before would come back; "
+            f"set LEANOPS_PII_KEY to that key and go back with: leanops rebuild {topic} --new-key"
+        )
     by_replace = not is_ancestor(view, target)
     if by_replace:
         _check_same_keys(platform, topic, schema, then)

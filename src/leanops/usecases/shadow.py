@@ -10,6 +10,7 @@ from pyspark.sql import DataFrame
 from leanops.domain.operations import Operation, Scope
 from leanops.domain.schema import Schema
 from leanops.domain.snapshots import TableView
+from leanops.domain.tables import TableDefinition
 from leanops.ports.tables import Lake
 from leanops.usecases.batches import schema_of_version
 from leanops.usecases.leases import Lease, check
@@ -132,6 +133,10 @@ class Shadow:
     def is_resealed(self) -> bool:
         """Whether keys are HMACs of another key than before."""
         return self.operation.new_key and bool(self.schema.keys.pii)
+
+    def create(self, name: str, definition: TableDefinition) -> None:
+        """A table to build in, unless an earlier attempt left one to go on with."""
+        self.platform.catalog.create(name, replace(definition, is_shadow=True))
 
     def append_errors(self, rows: DataFrame, name: str) -> None:
         """Error rows into a shadow, each once."""

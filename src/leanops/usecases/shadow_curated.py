@@ -23,8 +23,8 @@ def build_curated(shadow: Shadow) -> None:
     """All of Standardized, going on where an earlier try stopped."""
     view, snapshot = shadow.source()
     catalog = shadow.platform.catalog
-    catalog.create(shadow.curated, curated_definition(shadow.schema))
-    catalog.create(shadow.errors, ERRORS)
+    shadow.create(shadow.curated, curated_definition(shadow.schema))
+    shadow.create(shadow.errors, ERRORS)
     periods: dict[str | None, int] = {}
     for (period, *_), rows in catalog.partitions(view.name, snapshot).items():
         periods[period] = periods.get(period, 0) + rows

@@ -33,8 +33,8 @@ def build_standardized(shadow: Shadow) -> None:
         **{name: kind for name, kind in payload.items() if name not in STANDARDIZED_TABLE.columns},
     }
     comments = {renamed.get(name, name): path for path, name in live.paths.items()}
-    platform.catalog.create(shadow.standardized, replace(STANDARDIZED_TABLE, columns=columns, comments=comments))
-    platform.catalog.create(shadow.parse_errors, ERRORS)
+    shadow.create(shadow.standardized, replace(STANDARDIZED_TABLE, columns=columns, comments=comments))
+    shadow.create(shadow.parse_errors, ERRORS)
     _keep_retired(shadow)
     days = {values[0]: rows for values, rows in platform.catalog.partitions(shadow.raw, place.head).items()}
     done = 0

@@ -1,17 +1,27 @@
 """What was built beside the live tables takes their place: error rows first, Standardized, Curated last."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import msgspec
 
 from leanops.domain.batches import CURATED, STANDARDIZED, Batch
 from leanops.domain.errors import CommitRefusedError
-from leanops.domain.operations import Scope
-from leanops.domain.snapshots import has_batch, is_same_data, valid_watermark, watermark_from, watermark_of
+from leanops.domain.operations import Operation, Scope
+from leanops.domain.snapshots import (
+    TableView,
+    Watermark,
+    has_batch,
+    is_same_data,
+    valid_watermark,
+    watermark_from,
+    watermark_of,
+)
 from leanops.domain.tables import ERRORS
 from leanops.usecases.batches import forget_failures, set_checkpoint
 from leanops.usecases.curate import curated_table, sealed_with
-from leanops.usecases.leases import check
+from leanops.usecases.late_batches import take_out_late
+from leanops.usecases.leases import Lease, check
 from leanops.usecases.platform import Platform
 from leanops.usecases.record_runs import LayerResult, record_once
 from leanops.usecases.shadow import Shadow
@@ -36,15 +46,18 @@ def swap(shadow: Shadow) -> None:
     record_once(shadow.platform, cycle_id, done, shadow.lease)
 
 
-def head_to_replace(platform: Platform, name: str, expected: int | None) -> int | None:
+def head_to_replace(platform: Platform, operation: Operation, layer: str, name: str, lease: Lease) -> int | None:
     """The head of a live table; raises CommitRefusedError where it holds other rows than when the operation began."""
     view = platform.catalog.load(name)
-    head = view.head if view else None
-    if view and not is_same_data(view, expected):
-        raise CommitRefusedError(
-            f"{name} was changed by another writer since the operation began; nothing was replaced"
-        )
-    return head
+    if view and take_out_late(platform, operation.topic, layer, view, lease):
+        view = platform.catalog.load(name)
+    if view is None or operation.replaces_all or is_same_data(view, operation.head_of(layer)):
+        return view.head if view else None
+    again = f"leanops rebuild {operation.topic}"
+    raise CommitRefusedError(
+        f"{name} was changed by another writer since the operation began; nothing was replaced; replace that too with: "
+        f"{again} --resume --accept-missing all, or undo the operation with: {again} --cancel"
+    )
 
 
 def _put_errors(shadow: Shadow, source: str, target: str) -> None:
@@ -69,8 +82,7 @@ def _swap_standardized(shadow: Shadow) -> LayerResult:
     counts, totals = standardized_counts(shadow)
     summary = watermark_of(batch, counts, totals).summary()
     rows = {"added-records": str(totals.rows)}
-    expected = shadow.operation.standardized.snapshot if shadow.operation.standardized else None
-    return _take_place(shadow, shadow.live_standardized, shadow.standardized, batch, {**summary, **rows}, expected)
+    return _take_place(shadow, shadow.live_standardized, shadow.standardized, batch, {**summary, **rows})
 
 
 def _swap_curated(shadow: Shadow) -> LayerResult:
@@ -79,8 +91,7 @@ def _swap_curated(shadow: Shadow) -> LayerResult:
         return there
     # Standardized is in its place by now, whether it was made anew, brought back or left alone.
     read = shadow.view(shadow.live_standardized)
-    mark = valid_watermark(read)
-    assert mark is not None
+    mark = _read_mark(shadow, read)
     batch = msgspec.structs.replace(
         curated_batch(shadow),
         source_to=mark.batch_seq,
@@ -92,18 +103,25 @@ def _swap_curated(shadow: Shadow) -> LayerResult:
     counts = curated_counts(shadow)
     rows = {"added-records": str(counts.inserted + counts.behind)}
     summary = {**watermark_of(batch, counts).summary(), **sealed_with(shadow.platform), **rows}
-    expected = shadow.operation.curated.snapshot if shadow.operation.curated else None
-    return _take_place(shadow, shadow.live_curated, shadow.curated, batch, summary, expected)
+    return _take_place(shadow, shadow.live_curated, shadow.curated, batch, summary)
 
 
-def _take_place(
-    shadow: Shadow, target: str, source: str, batch: Batch, summary: Mapping[str, str], expected: int | None
-) -> LayerResult:
+def _read_mark(shadow: Shadow, standardized: TableView) -> Watermark:
+    """How far Curated was made from Standardized; what came in since is for the next batch."""
+    operation = shadow.operation
+    ours = has_batch(standardized, operation.standardized_batch)
+    mark = watermark_from(ours) if ours else valid_watermark(standardized)
+    assert mark is not None
+    assert operation.standardized is not None
+    return mark if ours else replace(mark, batch_seq=min(mark.batch_seq, operation.standardized.batch_seq))
+
+
+def _take_place(shadow: Shadow, target: str, source: str, batch: Batch, summary: Mapping[str, str]) -> LayerResult:
     """One commit, found again if its answer is lost; the table itself refuses it where others were there first."""
     platform = shadow.platform
     built = shadow.view(source)
     assert built.head is not None
-    head = head_to_replace(platform, target, expected)
+    head = head_to_replace(platform, shadow.operation, batch.layer, target, shadow.lease)
     check(platform, shadow.lease)
     platform.step(f"before replace {batch.layer}")
     try:

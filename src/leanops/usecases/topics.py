@@ -1,7 +1,7 @@
 """Topics: added, paused and resumed; their events keep landing in RAW whatever happens."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -101,25 +101,34 @@ def check_running(platform: Platform, topic: str) -> None:
         raise TopicPausedError(topic, found.reason)
 
 
-def pause_topic(platform: Platform, topic: str, reason: str | None) -> Topic:
-    """Stop processing a topic; its events keep arriving in RAW."""
-    return _change(platform, topic, status=PAUSED, reason=reason)
+def pause_topic(platform: Platform, topic: str, reason: str | None, guard: Callable[[], None] = lambda: None) -> Topic:
+    """Stop processing a topic; its events keep arriving in RAW. The guard may refuse it once the topic was read."""
+    stored = _stored(platform, topic)
+    guard()
+    return _change(platform, stored, status=PAUSED, reason=reason)
 
 
 def resume_topic(platform: Platform, topic: str) -> Topic:
     """Process a topic again, from where it stopped."""
-    return _change(platform, topic, status=READY, reason=None)
+    return _change(platform, _stored(platform, topic), status=READY, reason=None)
+
+
+def undo_pause(platform: Platform, topic: str, reason: str) -> None:
+    """Process a topic again if it was paused for this reason; whoever is about to pause it is refused."""
+    stored = _stored(platform, topic)
+    is_ours = stored.row["status"] == PAUSED and stored.row["reason"] == reason
+    _change(platform, stored, **({"status": READY, "reason": None} if is_ours else {}))
 
 
 def enable_topic(platform: Platform, topic: str, schema_version: int) -> Topic:
     """Let cycles process a topic under this schema version; that an earlier file was bad is forgotten."""
-    was_bad = find_topic(platform, topic).status == ERROR
-    forget = {"status": READY, "reason": None} if was_bad else {}
-    return _change(platform, topic, processing_enabled=True, schema_version=schema_version, **forget)
-
-
-def _change(platform: Platform, topic: str, **changes: str | int | bool | None) -> Topic:
     stored = _stored(platform, topic)
+    forget = {"status": READY, "reason": None} if stored.row["status"] == ERROR else {}
+    return _change(platform, stored, processing_enabled=True, schema_version=schema_version, **forget)
+
+
+def _change(platform: Platform, stored: Stored, **changes: str | int | bool | None) -> Topic:
+    topic = str(stored.row["topic_name"])
     _write(platform, stored.revision, topic, **{**stored.row, **changes})
     return find_topic(platform, topic)
 

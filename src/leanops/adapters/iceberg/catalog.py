@@ -257,12 +257,14 @@ class IcebergCatalog:
 
         self._retried(name, commit)
 
-    def roll_back(self, name: str, snapshot_id: int, *, only_at: int | None) -> None:
+    def roll_back(self, name: str, snapshot_id: int | None, *, only_at: int | None) -> None:
         def move(table: Table) -> None:
             head = table.metadata.current_snapshot_id
             if head not in (snapshot_id, only_at):
                 raise CommitRefusedError(f"{name} was changed by another writer; it was not rolled back")
-            if head != snapshot_id:
+            if snapshot_id is None and head is not None:
+                table.manage_snapshots().remove_branch(MAIN_BRANCH).commit()
+            elif snapshot_id is not None and head != snapshot_id:
                 table.manage_snapshots().rollback_to_snapshot(snapshot_id).commit()
 
         self._retried(name, move)

@@ -96,4 +96,5 @@ def table_properties(definition: TableDefinition) -> dict[str, str]:
     """The same for every table, and which columns have metrics."""
     metrics = {f"write.metadata.metrics.column.{name}": "truncate(16)" for name in definition.measured}
     known = {key: mode for key, mode in metrics.items() if key.rsplit(".", 1)[1] in definition.columns}
-    return {**PROPERTIES, **known}
+    kept = {"write.metadata.delete-after-commit.enabled": "false"} if definition.is_shadow else {}
+    return {**PROPERTIES, **known, **kept}
