@@ -103,11 +103,22 @@ def test_a_version_that_comes_late_replaces_no_newer_one(files: Files) -> None:
         def __getattr__(self, name: str) -> object:
             return getattr(files, name)
 
+    SchemaFiles(files).keep("orders", 2, schema_text(version=2))
     schemas = SchemaFiles(Late())  # type: ignore[arg-type]
-    schemas.keep("orders", 2, schema_text(version=2))
     with pytest.raises(CommitRefusedError, match="another schema became active meanwhile"):
         schemas.activate("orders", 2)
     assert schemas.active("orders") == schema(version=3)
+
+
+def test_a_version_that_is_kept_is_replaced_only_by_whoever_saw_it(schemas: SchemaFiles) -> None:
+    first, second = schema_text(version=2), schema_text(column("d"), version=2)
+    schemas.keep("orders", 2, first)
+    schemas.keep("orders", 2, first)
+    with pytest.raises(CommitRefusedError, match="another schema was kept as version 2 meanwhile"):
+        schemas.keep("orders", 2, second)
+    assert schemas.text("orders", 2) == first
+    schemas.keep("orders", 2, second, instead_of=first)
+    assert schemas.text("orders", 2) == second
 
 
 def test_a_version_that_was_never_kept_cannot_become_active(schemas: SchemaFiles) -> None:

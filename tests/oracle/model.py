@@ -264,12 +264,8 @@ class Model:
             name = column["name"]
             path = canonical(column["path"]) if column.get("path") else paths.get(name, "")
             values[name], broken = check(column, row.cells.get(path), self.pii_key)
-            if (
-                column.get("pii") == "hmac"
-                and path == self._sealed_path()
-                and row.cells.get(path) == row.idempotency_key
-            ):
-                values[name] = row.idempotency_key  # no seal over a seal
+            if column.get("pii") == "hmac" and path == self._sealed_path() and path in row.cells:
+                values[name] = row.cells[path]  # no seal over a seal
             failures += [(rule, name) for rule in broken]
         return values, failures
 

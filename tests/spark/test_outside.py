@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
-from leanops.domain.errors import UsageError
+from leanops.domain.errors import CommitRefusedError, UsageError
 from leanops.domain.operations import Accept, Scope
 from leanops.domain.snapshots import valid_watermark
 from leanops.ports.tables import Lake, Merge
+from leanops.usecases.carry_out import resume
 from leanops.usecases.deploy_schema import Consent, deploy_schema
 from leanops.usecases.operations import standing
 from leanops.usecases.platform import Platform, Secret
@@ -128,6 +129,34 @@ def test_expiry_takes_no_row_out_of_curated_that_a_stricter_schema_left_there(wo
     world.settle()
     assert sorted(row["a"] for row in world.curated("orders")) == list(range(6))
     assert standing(world.platform(), "orders") is None
+
+
+@pytest.mark.parametrize("outside", ["append", "expiry"])
+def test_a_swap_that_others_came_between_goes_on_once_a_person_lets_their_rows_go(world: World, outside: str) -> None:
+    story = Story(world)
+    for _ in range(2):
+        story.batch()
+    curated = world.databases.curated_table("orders")
+
+    def stop(name: str) -> None:
+        if name == "after replace standardized":
+            raise Abandoned(name)
+
+    with pytest.raises(Abandoned):
+        rebuild_topic(world.platform(step=stop), "orders", "tester", accept=Accept.ALL)
+    world.wait_for_leases()
+    if outside == "append":
+        row = world.curated("orders")[0]
+        world.embedded.platform.catalog.append(curated, [{**row, "idempotency_key": "foreign"}])
+    else:
+        compact_and_expire(world, curated)
+    with pytest.raises(CommitRefusedError, match=r"changed by another writer.* --resume --accept-missing all"):
+        resume(world.platform(), "orders")
+    resume(world.platform(), "orders", accept=Accept.ALL)
+    assert standing(world.platform(), "orders") is None
+    world.settle()
+    story.model.rebuild([row for _, rows in world.published["orders"] for row in rows])
+    assert_whole(world, story.model)
 
 
 class Wrapped:

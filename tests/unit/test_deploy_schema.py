@@ -7,11 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from leanops.domain.errors import InvalidSchemaError, LeaseHeldError, UnknownTopicError, UsageError
+from leanops.domain.errors import (
+    CommitRefusedError,
+    InvalidSchemaError,
+    LeaseHeldError,
+    LeaseLostError,
+    UnknownTopicError,
+    UsageError,
+)
 from leanops.domain.problems import Code
 from leanops.domain.tables import ERRORS
 from leanops.usecases.deploy_schema import Consent, deploy_schema
-from leanops.usecases.leases import held
+from leanops.usecases.leases import held, unlock
 from leanops.usecases.platform import Platform, Secret
 from leanops.usecases.topics import add_topic, find_topic, pause_topic
 from tests.builders import NOW, column, platform_in, schema, schema_text
@@ -187,3 +194,24 @@ def test_a_column_becomes_pii_without_spark_where_its_topic_has_no_error_rows(pl
     platform.catalog.create(platform.rules.databases.errors, ERRORS)
     platform.catalog.append(platform.rules.databases.errors, [{"error_id": "e", "topic_name": "others"}])
     assert deploy(sealing, schema_text(column("a"), column("b", pii="hmac"), keys={"pii": "hmac"})) == (2, True)
+
+
+def test_a_deployment_that_wakes_up_late_replaces_no_version_of_another(platform: Platform) -> None:
+    deploy(platform, schema_text())
+    theirs = schema_text(column("theirs"), version=2)
+
+    def stall(name: str) -> None:
+        if name == "before keep":
+            unlock(platform, "topic/orders")
+            deploy(platform, theirs)
+
+    with pytest.raises((CommitRefusedError, LeaseLostError)):
+        deploy(replace(platform, step=stall), schema_text(column("ours"), version=2))
+    kept = platform.schemas.version("orders", 2)
+    assert kept == platform.schemas.active("orders") == schema(column("theirs"), version=2)
+
+
+def test_a_version_that_never_became_active_gives_way(platform: Platform) -> None:
+    deploy(platform, schema_text())
+    platform.schemas.keep("orders", 2, schema_text(column("forgotten"), version=2))
+    assert deploy(platform, schema_text(column("d"), version=2)) == (2, True)

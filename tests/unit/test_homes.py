@@ -76,3 +76,18 @@ def test_settings_of_another_user_in_our_home_are_refused(found: Path) -> None:
     os.chown(found / "leanops.toml", 4711, -1)
     with pytest.raises(UsageError, match=r"leanops\.toml belongs to user 4711"):
         find_home()
+
+
+def test_two_who_make_one_home_at_once_have_one_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    home, keys = tmp_path / "home", iter(["first" * 8, "second" * 8])
+
+    def while_another_does(_size: int) -> str:
+        ours = next(keys)
+        if ours.startswith("first"):
+            create_home(home)
+        return ours
+
+    monkeypatch.setattr("leanops.runtimes.embedded.secrets.token_hex", while_another_does)
+    create_home(home)
+    assert (home / "pii.key").read_text() == "second" * 8
+    assert (home / "pii.key").stat().st_mode & 0o777 == 0o600

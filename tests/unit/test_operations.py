@@ -304,3 +304,15 @@ def test_a_fork_begins_as_the_other_is_and_goes_its_own_way(platform: Platform) 
     assert [platform.catalog.count(name) for name in ("shadow.one", "shadow.two")] == [2, 3]
     platform.catalog.forget("shadow.one")
     assert platform.catalog.count("shadow.two") == 3
+
+
+def test_tables_that_were_forked_live_through_many_commits_of_each_other(platform: Platform) -> None:
+    platform.catalog.create("shadow.one", replace(STANDARDIZED, is_shadow=True))
+    platform.catalog.append("shadow.one", [{"record_key": "key:a"}])
+    platform.catalog.fork("shadow.two", "shadow.one")
+    for name, other in (("shadow.one", "shadow.two"), ("shadow.two", "shadow.one")):
+        # More than the metadata files a table keeps: the oldest were those of both.
+        for _ in range(25):
+            platform.catalog.append(name, [{"record_key": "key:b"}])
+        assert platform.catalog.load(other) is not None
+    assert [platform.catalog.count(name) for name in ("shadow.one", "shadow.two")] == [26, 26]

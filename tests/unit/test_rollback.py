@@ -9,14 +9,21 @@ import pytest
 
 from leanops.adapters.iceberg.catalog import IcebergCatalog
 from leanops.domain.accounting import Totals
-from leanops.domain.errors import UnknownTopicError, UsageError
-from leanops.domain.snapshots import TableView
+from leanops.domain.errors import CommitRefusedError, StateConflictError, UnknownTopicError, UsageError
+from leanops.domain.operations import Accept
+from leanops.domain.schema import Schema
+from leanops.domain.snapshots import TableView, is_same_data
 from leanops.domain.tables import CURATED, STANDARDIZED, TableDefinition
+from leanops.usecases.carry_out import cancel, resume
+from leanops.usecases.curate import source_moved
 from leanops.usecases.deploy_schema import deploy_schema
+from leanops.usecases.leases import unlock
+from leanops.usecases.operations import standing
 from leanops.usecases.platform import Platform
-from leanops.usecases.rollback import plan_rollback
-from leanops.usecases.topics import add_topic
+from leanops.usecases.rollback import plan_rollback, roll_back_topic
+from leanops.usecases.topics import add_topic, find_topic, pause_topic, undo_pause
 from tests.builders import column, event, land, platform_in, schema_text, watermark
+from tests.world import Abandoned
 
 RAW, STANDARD, CURATE = "iceberg_raw_db.orders_staging", "iceberg_standardized_db.orders", "iceberg_curated_db.orders"
 BATCH_MS = 1_000
@@ -51,11 +58,11 @@ class Tables:
         self.platform = replace(platform, catalog=self.catalog)
         self.rows = 0
 
-    def standardize(self, rows: int, *, schema_version: int = 1, is_rebuild: bool = False) -> int:
+    def standardize(self, rows: int, *, schema_version: int = 1, is_rebuild: bool = False, key_check: str = "") -> int:
         """New events in RAW and a batch that reads them, or a rebuild that reads all; the snapshot."""
         land(self.platform, "orders", [event(f"m{self.rows + number}") for number in range(rows)])
         self.rows += rows
-        raw = self._view(RAW)
+        raw = self.view(RAW)
         assert raw.head is not None
         read = self.rows if is_rebuild else rows
         mark = watermark(
@@ -65,6 +72,7 @@ class Tables:
             counts={"read": read},
             totals=Totals(read=self.rows, rows=self.rows),
             schema_version=schema_version,
+            key_check=key_check,
         )
         snapshot = self._append(STANDARD, {"record_key": f"key:{self.rows}"}, mark)
         if is_rebuild:
@@ -73,7 +81,7 @@ class Tables:
 
     def curate(self) -> int:
         """A batch that reads Standardized as it is; the snapshot."""
-        source = self._view(STANDARD)
+        source = self.view(STANDARD)
         assert source.head is not None
         seq = source.snapshots[source.head].summary["leanops.batch-seq"]
         mark = watermark(int(seq), self._next(CURATE, CURATED), source_uuid=source.uuid, source_snapshot=source.head)
@@ -82,7 +90,7 @@ class Tables:
     def compact(self, name: str) -> int:
         """A commit that says nothing of a batch."""
         self.catalog.append(name, [{"message_id": "moved"}])
-        return int(self._view(name).head or 0)
+        return int(self.view(name).head or 0)
 
     def plan(self, **target: int) -> Any:
         return plan_rollback(self.platform, "orders", **target)
@@ -92,9 +100,19 @@ class Tables:
 
     def _append(self, name: str, row: dict[str, Any], mark: Any) -> int:
         self.catalog.append(name, [row], mark.summary())
-        return int(self._view(name).head or 0)
+        return int(self.view(name).head or 0)
 
-    def _view(self, name: str) -> TableView:
+    def expire(self, name: str, snapshot: int) -> None:
+        """What an outside tool does."""
+        self.catalog._catalog.load_table(name).maintenance.expire_snapshots().by_id(snapshot).commit()
+
+    @property
+    def schema(self) -> Schema:
+        found = self.platform.schemas.active("orders")
+        assert found is not None
+        return found
+
+    def view(self, name: str) -> TableView:
         view = self.catalog.load(name)
         assert view is not None
         return view
@@ -209,6 +227,65 @@ def test_beyond_a_rebuild_with_other_keys_the_schema_goes_back_first(tables: Tab
         UsageError, match=r"other keys lies between; .* leanops schema rollback orders --to 1 --rebuild"
     ):
         tables.plan(snapshot=first)
+
+
+def test_beyond_a_rebuild_with_another_key_nothing_comes_back(tables: Tables) -> None:
+    first = tables.standardize(3, key_check="one")
+    tables.curate()
+    tables.standardize(0, is_rebuild=True, key_check="two")
+    tables.curate()
+    with pytest.raises(UsageError, match=r"another key lies between.* leanops rebuild orders --new-key"):
+        tables.plan(snapshot=first)
+
+
+def begun(tables: Tables, step: str) -> int:
+    """A rollback to the first of three batches, killed at a step; the snapshot it goes back to."""
+    first = tables.standardize(3)
+    tables.curate()
+    for _ in range(2):
+        tables.standardize(1)
+        tables.curate()
+
+    def kill(name: str) -> None:
+        if name == step:
+            raise Abandoned(name)
+
+    with pytest.raises(Abandoned):
+        roll_back_topic(replace(tables.platform, step=kill), tables.plan(snapshot=first), "ada", accept=Accept.ALL)
+    unlock(tables.platform, "topic/orders")
+    return first
+
+
+def test_a_rollback_whose_snapshot_expired_meanwhile_can_be_undone(tables: Tables) -> None:
+    first = begun(tables, "before rollback standardized")
+    tables.expire(STANDARD, first)
+    head = tables.view(STANDARD).head
+    with pytest.raises(CommitRefusedError, match=r"has expired .* leanops rebuild orders --cancel"):
+        resume(tables.platform, "orders")
+    assert find_topic(tables.platform, "orders").status == "PAUSED"
+    cancel(tables.platform, "orders")
+    assert standing(tables.platform, "orders") is None
+    assert find_topic(tables.platform, "orders").status == "READY"
+    assert is_same_data(tables.view(STANDARD), head)
+
+
+def test_a_rollback_of_which_curateds_snapshot_expired_ends_without_it(tables: Tables) -> None:
+    first = begun(tables, "before rollback curated")
+    oldest = tables.view(CURATE).ancestors()[-1].snapshot_id
+    tables.expire(CURATE, oldest)
+    resume(tables.platform, "orders")
+    assert standing(tables.platform, "orders") is None
+    assert tables.view(STANDARD).head == first
+    assert source_moved(tables.platform, "orders", tables.schema)
+
+
+def test_a_pause_that_comes_after_its_rollback_was_undone_is_refused(tables: Tables) -> None:
+    def late() -> None:
+        undo_pause(tables.platform, "orders", "rolled back")
+
+    with pytest.raises(StateConflictError):
+        pause_topic(tables.platform, "orders", "rolled back", guard=late)
+    assert find_topic(tables.platform, "orders").status == "READY"
 
 
 @pytest.mark.parametrize("snapshot", [0, 12])

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from leanops.adapters.files.folder import Folder
+from leanops.adapters.files.folder import Folder, write_new
 from leanops.adapters.files.schemas import SchemaFiles
 from leanops.adapters.host.processes import HostProcesses
 from leanops.adapters.host.scratch import fresh_scratch, own_scratch
@@ -87,7 +87,7 @@ def create_home(home: Path) -> Path:
     for name, text in (("pii.key", secrets.token_hex(32)), (FILE, SETTINGS)):
         if not (home / name).exists():
             # Whole or not at all, and once: whoever makes the same home at the same moment must not have another key.
-            Folder(home).replace(name, None, text.encode())
+            write_new(home / name, text.encode())
     return home
 
 

@@ -106,17 +106,32 @@ LOCK = f"{SCRATCH}lock"
 
 def write_whole(path: Path, data: bytes) -> None:
     """Put a file in place in one step."""
-    handle, scratch = tempfile.mkstemp(dir=path.parent, prefix=SCRATCH)
+    with _written(path.parent, data) as scratch:
+        scratch.replace(path)
+    _sync_folder(path.parent)
+
+
+def write_new(path: Path, data: bytes) -> None:
+    """Put a file in place in one step, unless there is one already."""
+    with _written(path.parent, data) as scratch, suppress(FileExistsError):
+        # A link, for a rename would replace what another has put there meanwhile.
+        path.hardlink_to(scratch)
+    _sync_folder(path.parent)
+
+
+@contextmanager
+def _written(folder: Path, data: bytes) -> Iterator[Path]:
+    """A file of its own name with these bytes, on disk; it goes, unless it was moved."""
+    handle, name = tempfile.mkstemp(dir=folder, prefix=SCRATCH)
+    scratch = Path(name)
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        Path(scratch).replace(path)
-    except OSError:
-        Path(scratch).unlink(missing_ok=True)
-        raise
-    _sync_folder(path.parent)
+        yield scratch
+    finally:
+        scratch.unlink(missing_ok=True)
 
 
 def _make_folder(path: Path) -> None:
