@@ -217,7 +217,7 @@ def test_beyond_a_rebuild_with_the_same_keys_the_table_comes_back_by_a_commit_of
 def test_beyond_a_rebuild_with_other_keys_the_schema_goes_back_first(tables: Tables) -> None:
     first = tables.standardize(3)
     tables.curate()
-    other = schema_text(column(), column("d"), keys={"idempotency_key": "$.c"})
+    other = schema_text(column(), column("d"), keys={"idempotency_key": "$.c"}, version=2)
     # The tables are written by hand here: only the schema changes, as it would before they are replaced.
     tables.platform.schemas.keep("orders", 2, other)
     tables.platform.schemas.activate("orders", 2)

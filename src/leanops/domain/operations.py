@@ -118,8 +118,13 @@ class Operation(msgspec.Struct, frozen=True):
     """The check value of the key it seals with; whoever resumes it must have the same key."""
     new_key: bool = False
     """Whether that may be another key than the one the tables are sealed with now."""
-    replaces_all: bool = False
-    """Whether a person lets go what others wrote to the live tables since it began."""
+    agreed_heads: dict[str, int | None] = {}
+    """By layer: the head of a live table that a person lets go, though others wrote to it since it began."""
+
+    @property
+    def pause_reason(self) -> str:
+        """Rollback: why the topic is paused from then on."""
+        return f"rolled back to snapshot {self.back_to}; to redo what came after: leanops topics resume {self.topic}"
 
     def head_of(self, layer: str) -> int | None:
         """The snapshot a live table had when it began."""

@@ -246,14 +246,14 @@ def is_same_data(table: TableView, snapshot_id: int | None) -> bool:
     for snapshot in table.ancestors():
         if snapshot.snapshot_id == snapshot_id:
             return True
-        if not is_rewrite(snapshot):
+        if not is_compaction(snapshot) and snapshot.summary.get("leanops.kind") != "cancelled":
             return False
     return table.head == snapshot_id
 
 
-def is_rewrite(snapshot: Snapshot) -> bool:
-    """Whether a snapshot has the rows of the one before: files were compacted, or an operation was undone."""
-    return snapshot.operation == "replace" or snapshot.summary.get("leanops.kind") == "cancelled"
+def is_compaction(snapshot: Snapshot) -> bool:
+    """Whether a snapshot has the rows of the one before in other files."""
+    return snapshot.operation == "replace" and snapshot.batch_id is None
 
 
 def retired_rows(table: TableView) -> int:

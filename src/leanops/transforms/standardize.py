@@ -6,6 +6,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from leanops.domain.schema import Keys
+from leanops.domain.tables import NUMBER
 from leanops.transforms.versions import STORED, VERSION, is_ahead, order_time, version_value, with_order
 
 INSERTED, UPDATED, DUPLICATE, SUPERSEDED = "inserted", "updated", "duplicate", "superseded"
@@ -34,7 +35,7 @@ def keyed(cells: DataFrame, keys: Keys) -> DataFrame:
         .otherwise(F.date_format("order_ts", "yyyy-MM"))
         .alias("period_reference"),
         (order_ts if is_number else F.when(usable, version).otherwise(order_ts)).alias("last_updated_ts"),
-        (version if is_number else F.lit(None).cast("decimal(38,9)")).alias("_version"),
+        (version if is_number else F.lit(None).cast(NUMBER)).alias("_version"),
         (F.lit(keys.version is not None) & ~has_version).alias("version_missing"),
         (has_version & ~usable).alias("version_fallback"),
         (F.col("period_text").isNotNull() & ~has_period).alias("period_fallback"),

@@ -5,16 +5,17 @@ from pyspark.sql import functions as F
 
 from leanops.domain.column_types import DateFormat
 from leanops.domain.schema import Keys
+from leanops.domain.tables import NUMBER
 from leanops.transforms.casts import decimal, epoch, moment
 
 VERSION = ("_version", "last_updated_ts", "order_ts", "message_id")
 """Compared one after the other; NULL is older than any value, so that the order is total."""
 STORED = ("_version", "last_updated_ts", "publish_time", "ingestion_ts", "message_id")
 """What a table holds of them: `order_ts` is made from both times."""
-NUMBER = (38, 9)
+_DIGITS = (38, 9)
 """Digits of `_version`, and how many of them are decimals."""
 DAY_MS = 86_400_000
-_LATER = {"_version": f"decimal({NUMBER[0]},{NUMBER[1]})", "_payload_hash": "bigint"}
+_LATER = {"_version": NUMBER, "_payload_hash": "bigint"}
 
 
 def completed(rows: DataFrame) -> DataFrame:
@@ -43,7 +44,7 @@ def version_value(keys: Keys) -> Column:
     """What the text of a version says in the schema's format, NULL where it says nothing: a time, or a number."""
     match keys.version_format:
         case "number":
-            return F.expr(decimal("version_text", *NUMBER))
+            return F.expr(decimal("version_text", *_DIGITS))
         case "epoch_s" | "epoch_ms":
             return F.expr(epoch("version_text", DateFormat(keys.version_format)))
     return F.expr(moment("version_text"))

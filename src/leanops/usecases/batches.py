@@ -1,5 +1,7 @@
 """Batches in the state store: written down before they start, closed after their run record is written."""
 
+from collections.abc import Sequence
+
 from leanops.domain.batches import STANDARDIZED, Batch, from_text, pipeline_id, to_text
 from leanops.domain.errors import PermanentError, StateConflictError
 from leanops.domain.schema import Schema
@@ -94,12 +96,22 @@ def abandon(platform: Platform, topic: str, layer: str, table: str | None, lease
     if target and has_batch(target, batch.batch_id):
         return
     # Its worker may only be stalled: if it commits all the same, this is how the batch is known.
+    check(platform, lease)
     given_up: Row = {"pipeline_id": pipeline_id(topic, layer), "batch_id": batch.batch_id}
     platform.state.put_many(ABANDONED_BATCHES, [{**given_up, "abandoned_at": platform.now_ms()}])
     databases = platform.rules.databases
     errors = databases.parse_errors if layer == STANDARDIZED else databases.errors
     platform.catalog.delete(errors, f"batch_id = '{batch.batch_id}'", guard=lambda: check(platform, lease))
     close(platform, batch)
+
+
+def recorded_batches(platform: Platform, batch_ids: Sequence[str]) -> set[str]:
+    """Those of the batches that have a run record."""
+    if not batch_ids:
+        return set()
+    history = platform.rules.databases.ops_table("job_run_history")
+    names = ", ".join(f"'{batch_id}'" for batch_id in batch_ids)
+    return {str(row["batch_id"]) for row in platform.catalog.select(history, ["batch_id"], f"batch_id in ({names})")}
 
 
 def schema_of_version(platform: Platform, topic: str, version: int) -> Schema:

@@ -2,6 +2,7 @@
 
 import msgspec
 
+from leanops.domain.batches import CURATED, STANDARDIZED
 from leanops.domain.errors import (
     LeaseLostError,
     OperationBlockedError,
@@ -11,7 +12,7 @@ from leanops.domain.errors import (
     UsageError,
 )
 from leanops.domain.operations import Accept, Accepted, Operation, Scope, Stage, Standing, Work
-from leanops.domain.snapshots import has_batch
+from leanops.domain.snapshots import TableView, has_batch, is_ancestor
 from leanops.usecases.activate import activate
 from leanops.usecases.batches import forget_failures, schema_of_version
 from leanops.usecases.carry_over import carry_over
@@ -20,7 +21,7 @@ from leanops.usecases.leases import Lease, check, held, is_held
 from leanops.usecases.operations import advance, agree, begin_attempt, block, close, standing
 from leanops.usecases.places import is_stale
 from leanops.usecases.platform import Platform, key_check
-from leanops.usecases.roll_back import pause_reason, roll_back
+from leanops.usecases.roll_back import roll_back
 from leanops.usecases.shadow import Progress, Shadow, continue_attempts, forget_shadow, forget_shadows, quiet
 from leanops.usecases.shadow_curated import build_curated
 from leanops.usecases.shadow_standardized import build_standardized
@@ -133,8 +134,9 @@ def resume(
             raise StaleOperationError(topic, found.operation.work.value)
         if accept is not None:
             # While it is built the keys are counted; past that only what others wrote is left to be let go.
-            replaces_all = found.stage == Stage.GOING and accept == Accept.ALL
-            agreed = msgspec.structs.replace(found.operation, accept=accept, replaces_all=replaces_all)
+            goes = found.stage == Stage.GOING and accept == Accept.ALL
+            heads = _live_heads(platform, found.operation) if goes else {}
+            agreed = msgspec.structs.replace(found.operation, accept=accept, agreed_heads=heads)
             found = agree(platform, Standing(agreed, found.stage, None), lease)
         done = carry_out(platform, found, lease, progress)
         forget_failures(platform, topic, OPERATION)
@@ -154,7 +156,7 @@ def cancel(platform: Platform, topic: str) -> Operation:
             check(platform, lease)
             take_back_errors(platform, operation)
             if operation.work == Work.ROLLBACK:
-                undo_pause(platform, topic, pause_reason(operation))
+                undo_pause(platform, topic, operation.pause_reason)
         check(platform, lease)
         forget_shadows(platform, operation)
         close(platform, operation, lease)
@@ -173,14 +175,22 @@ def _check_undoable(platform: Platform, operation: Operation) -> None:
 
 def _refuse_late(platform: Platform, operation: Operation) -> None:
     """A worker may stand just before it puts its tables in place: on a table with a newer head it is refused."""
+    for view in _live_tables(platform, operation).values():
+        if view and view.head is not None:
+            said = {"leanops.kind": "cancelled", "leanops.operation": operation.operation_id}
+            platform.catalog.mark(view.name, said)
+
+
+def _live_tables(platform: Platform, operation: Operation) -> dict[str, TableView | None]:
+    """The live tables by layer, as they are now."""
     databases = platform.rules.databases
     schema = platform.schemas.version(operation.topic, operation.version)
-    live = [databases.standardized_table(operation.topic)]
-    live += [databases.curated_table(schema.table_name)] if schema else []
-    for name in live:
-        view = platform.catalog.load(name)
-        if view and view.head is not None:
-            platform.catalog.mark(name, {"leanops.kind": "cancelled", "leanops.operation": operation.operation_id})
+    curated = platform.catalog.load(databases.curated_table(schema.table_name)) if schema else None
+    return {STANDARDIZED: platform.catalog.load(databases.standardized_table(operation.topic)), CURATED: curated}
+
+
+def _live_heads(platform: Platform, operation: Operation) -> dict[str, int | None]:
+    return {layer: view.head if view else None for layer, view in _live_tables(platform, operation).items()}
 
 
 def _is_live(platform: Platform, operation: Operation) -> bool:
@@ -188,16 +198,20 @@ def _is_live(platform: Platform, operation: Operation) -> bool:
     if operation.scope == Scope.NONE and operation.work == Work.DEPLOY:
         # All it has to do is a single write, and whoever stands before it cannot be refused.
         return True
-    databases = platform.rules.databases
-    schema = platform.schemas.version(operation.topic, operation.version)
-    standardized = platform.catalog.load(databases.standardized_table(operation.topic))
-    curated = platform.catalog.load(databases.curated_table(schema.table_name)) if schema else None
-    is_back = operation.back_to is not None and standardized is not None and standardized.head == operation.back_to
+    standardized, curated = _live_tables(platform, operation).values()
     return (
-        is_back
+        (standardized is not None and _is_back(standardized, operation))
         or (standardized is not None and has_batch(standardized, operation.standardized_batch) is not None)
         or (curated is not None and has_batch(curated, operation.curated_batch) is not None)
     )
+
+
+def _is_back(standardized: TableView, operation: Operation) -> bool:
+    """Whether a rollback has moved the head, whatever was committed on top of it since."""
+    if operation.back_to is None or not is_ancestor(standardized, operation.back_to):
+        return False
+    before = operation.standardized_head
+    return standardized.head == operation.back_to or before is None or not is_ancestor(standardized, before)
 
 
 def _found(platform: Platform, topic: str) -> Standing:

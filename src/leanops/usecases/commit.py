@@ -2,10 +2,10 @@
 
 from leanops.domain.batches import Batch
 from leanops.domain.errors import CommitRefusedError, UnbalancedBatchError
-from leanops.domain.snapshots import Snapshot, TableView, has_batch, watermark_from
+from leanops.domain.snapshots import Snapshot, has_batch, watermark_from
 from leanops.ports.tables import Lake
 from leanops.usecases.batches import record_failure, set_checkpoint
-from leanops.usecases.late_batches import take_out_late
+from leanops.usecases.late_batches import without_late_batches
 from leanops.usecases.leases import Lease, check
 from leanops.usecases.platform import Platform
 from leanops.usecases.prepared import Prepared
@@ -21,29 +21,26 @@ def commit(platform: Platform, lake: Lake, prepared: Prepared, lease: Lease) -> 
         lake.merge(prepared.source_rows, prepared.merge)
     except Exception:
         # Whatever was said, the table knows: an error after the commit must not make us write it twice.
-        if _committed(platform.catalog.load(prepared.table), batch) is None:
+        table = platform.catalog.load(prepared.table)
+        if table is None or not has_batch(table, batch.batch_id):
             raise
     platform.step("after merge")
     # Whoever took over the topic meanwhile records this batch too; a late writer must not do it again.
     check(platform, lease)
     table = platform.catalog.load(prepared.table)
-    if table and take_out_late(platform, batch.topic, batch.layer, table, lease):
+    if table is None or not has_batch(table, batch.batch_id):
+        raise UnbalancedBatchError(f"{batch.topic}: batch {batch.batch_id} is not in {prepared.table} after its commit")
+    snapshot = has_batch(without_late_batches(platform, batch.topic, batch.layer, table, lease), batch.batch_id)
+    if snapshot is None:
         raise CommitRefusedError(
             f"{batch.topic}: a batch that had been given up was committed late; it was taken out of {prepared.table} "
             "together with this one, and the next cycle reads both again"
         )
-    snapshot = _committed(table, batch)
-    if snapshot is None:
-        raise UnbalancedBatchError(f"{batch.topic}: batch {batch.batch_id} is not in {prepared.table} after its commit")
     check_added(platform, batch, prepared.table, snapshot, prepared.counts.inserted + prepared.counts.updated)
     mark = watermark_from(snapshot)
     if mark:
         set_checkpoint(platform, batch.topic, batch.layer, mark, lease)
     return snapshot
-
-
-def _committed(table: TableView | None, batch: Batch) -> Snapshot | None:
-    return has_batch(table, batch.batch_id) if table else None
 
 
 def check_added(platform: Platform, batch: Batch, table: str, snapshot: Snapshot, expected: int) -> None:

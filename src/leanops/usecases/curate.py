@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from leanops.domain.accounting import CuratedCounts
-from leanops.domain.batches import CURATED, Batch, new_batch_id
+from leanops.domain.batches import CURATED, STANDARDIZED, Batch, new_batch_id
 from leanops.domain.columns import check_names
 from leanops.domain.errors import SpikeError, UnbalancedBatchError, UsageError
 from leanops.domain.evolution import is_promotion
@@ -30,7 +30,7 @@ from leanops.transforms import curate as rows
 from leanops.transforms import quarantine
 from leanops.transforms.versions import STORED
 from leanops.usecases.batches import abandon, begin, checkpoint, open_batch, repair_checkpoint
-from leanops.usecases.late_batches import take_out_late
+from leanops.usecases.late_batches import is_abandoned, without_late_batches
 from leanops.usecases.leases import Lease
 from leanops.usecases.lookup import Bounds, stored_rows
 from leanops.usecases.platform import Platform, key_check, secret_key
@@ -42,12 +42,13 @@ def prepare(
 ) -> Prepared | None:
     """Read, judge and balance the next batch; None when there is nothing new."""
     source = platform.catalog.load(platform.rules.databases.standardized_table(topic))
-    newest = valid_watermark(source) if source else None
-    if source is None or newest is None or source.head is None:
+    if source is None:
         return None
-    target = curated_table(platform, schema)
-    if take_out_late(platform, topic, CURATED, target, lease):
-        target = curated_table(platform, schema)
+    source = without_late_batches(platform, topic, STANDARDIZED, source, lease)
+    newest = valid_watermark(source)
+    if newest is None or source.head is None:
+        return None
+    target = without_late_batches(platform, topic, CURATED, curated_table(platform, schema), lease)
     mark = valid_watermark(target)
     if mark:
         repair_checkpoint(platform, topic, CURATED, mark, lease)
@@ -139,6 +140,7 @@ def _next_batch(
         and is_ancestor(source, begun.source_snapshot)
         and begun.schema_version == schema.version
         and begun.key_check == sealed
+        and not is_abandoned(platform, topic, CURATED, begun.batch_id)
     ):
         return begun
     abandon(platform, topic, CURATED, target.name, lease)

@@ -81,7 +81,7 @@ def deploy_schema(
         kept = _with_version(text, version)
         # Read again, because what is kept must stay readable.
         numbered = schema_from_json(kept, source)
-        # One that was kept and never became active gives way; looked at under the lease, nobody else's does.
+        # A version that was kept and never became active may be replaced; one that another worker keeps now may not.
         before = platform.schemas.text(topic, version)
         check(platform, lease)
         platform.step("before keep")
@@ -139,6 +139,7 @@ def _deployed(
         scope=scope,
         accept=consent.missing,
         classification=changes.kind.value,
+        lease=lease,
     )
     stage = Stage.GOING if scope == Scope.NONE else Stage.BUILDING
     comparison = carry_out(platform, begin(platform, operation, stage, lease), lease, progress)

@@ -4,41 +4,45 @@ from collections.abc import Sequence
 from itertools import takewhile
 
 from leanops.domain.batches import pipeline_id
-from leanops.domain.snapshots import Snapshot, TableView, is_rewrite, watermark_from
+from leanops.domain.errors import UnbalancedBatchError
+from leanops.domain.snapshots import Snapshot, TableView, is_compaction
 from leanops.ports.state import ABANDONED_BATCHES
-from leanops.usecases.batches import abandon, checkpoint, open_batch, set_checkpoint
+from leanops.usecases.batches import checkpoint, open_batch, record_failure, recorded_batches
 from leanops.usecases.leases import Lease, check
 from leanops.usecases.platform import Platform
 
 
-def take_out_late(platform: Platform, topic: str, layer: str, table: TableView, lease: Lease) -> bool:
-    """Roll a table back to before a late batch, if it has one; whether it had.
+def without_late_batches(platform: Platform, topic: str, layer: str, table: TableView, lease: Lease) -> TableView:
+    """A table as it is once every late batch is out of it; whoever works on it starts from this view.
 
-    The batch that is under way goes with it, for it was counted without the late one. Where others have written since,
-    the table is left as it is: `status` tells of their snapshots.
+    It is rolled back to before the oldest of them, and loses what was committed since: compactions, and the batch under
+    way, which was counted without the late one. Where it cannot be rolled back the topic is parked.
     """
     newest = _newest(platform, topic, layer, table)
-    late = _abandoned(platform, topic, layer, newest)
+    late = _late(platform, topic, layer, newest)
     if not late:
-        return False
-    ours = open_batch(platform, topic, layer)
-    above = newest[: newest.index(late[-1])]
-    known = {*(one.batch_id for one in late), ours.batch_id if ours else None}
-    back_to = late[-1].parent_id
-    if any(not is_rewrite(one) and one.batch_id not in known for one in above):
-        return False
-    if back_to is not None and back_to not in table.snapshots:
-        return False
+        return table
+    oldest = late[-1]
+    obstacle = _obstacle(platform, topic, layer, table, newest[: newest.index(oldest)], late)
+    if obstacle:
+        reason = (
+            f"{table.name}: batch {oldest.batch_id} had been given up and was committed late, and cannot be taken out "
+            f"again, because {obstacle}; rebuild from RAW with: leanops rebuild {topic}"
+        )
+        record_failure(platform, topic, layer, reason, park=True)
+        raise UnbalancedBatchError(reason)
     check(platform, lease)
     platform.step("before late batch taken out")
-    platform.catalog.roll_back(table.name, back_to, only_at=table.head)
+    platform.catalog.roll_back(table.name, oldest.parent_id, only_at=table.head)
     platform.step("after late batch taken out")
-    # Whoever has read the late batch finds out: the next batch begins another timeline.
-    mark = watermark_from(late[0])
-    assert mark is not None
-    set_checkpoint(platform, topic, layer, mark, lease)
-    abandon(platform, topic, layer, table.name, lease)
-    return True
+    again = platform.catalog.load(table.name)
+    assert again is not None
+    return again
+
+
+def is_abandoned(platform: Platform, topic: str, layer: str, batch_id: str) -> bool:
+    """Whether a batch was given up."""
+    return platform.state.get(ABANDONED_BATCHES, (pipeline_id(topic, layer), batch_id)) is not None
 
 
 def _newest(platform: Platform, topic: str, layer: str, table: TableView) -> list[Snapshot]:
@@ -47,8 +51,27 @@ def _newest(platform: Platform, topic: str, layer: str, table: TableView) -> lis
     return list(takewhile(lambda one: not last or one.snapshot_id != last["snapshot_id"], table.ancestors()))
 
 
-def _abandoned(platform: Platform, topic: str, layer: str, newest: Sequence[Snapshot]) -> list[Snapshot]:
-    pipeline = pipeline_id(topic, layer)
-    keys = {one.snapshot_id: (pipeline, one.batch_id) for one in newest if one.batch_id}
-    found = platform.state.get_many(ABANDONED_BATCHES, list(dict.fromkeys(keys.values()))) if keys else {}
-    return [one for one in newest if keys.get(one.snapshot_id) in found]
+def _late(platform: Platform, topic: str, layer: str, newest: Sequence[Snapshot]) -> list[Snapshot]:
+    """The batches among them that were given up; below one that is recorded everything was looked at before."""
+    keys = [(pipeline_id(topic, layer), one.batch_id) for one in newest if one.batch_id]
+    given_up = {batch for _, batch in platform.state.get_many(ABANDONED_BATCHES, list(dict.fromkeys(keys)))}
+    if not given_up:
+        return []
+    recorded = recorded_batches(platform, [batch for _, batch in keys])
+    unsettled = takewhile(lambda one: one.batch_id not in recorded, newest)
+    return [one for one in unsettled if one.batch_id in given_up]
+
+
+def _obstacle(
+    platform: Platform, topic: str, layer: str, table: TableView, above: Sequence[Snapshot], late: Sequence[Snapshot]
+) -> str | None:
+    """Why a table cannot go back to before its late batches."""
+    ours = open_batch(platform, topic, layer)
+    known = {one.batch_id for one in late} | ({ours.batch_id} if ours else set())
+    if any(not is_compaction(one) and one.batch_id not in known for one in above):
+        return "others have written to the table since"
+    oldest = late[-1]
+    was_empty = oldest.parent_id is None and int(oldest.summary.get("total-records", 0)) == oldest.added_records
+    if oldest.parent_id not in table.snapshots and not was_empty:
+        return "the snapshot before it has expired"
+    return None

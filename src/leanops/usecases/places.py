@@ -3,15 +3,16 @@
 from collections.abc import Sequence
 
 from leanops.domain.batches import CURATED, STANDARDIZED, new_batch_id
-from leanops.domain.errors import UsageError
+from leanops.domain.errors import UnbalancedBatchError, UsageError
 from leanops.domain.operations import Accept, Accepted, Operation, Place, Scope, Stage, Standing, Work
 from leanops.domain.schema import Schema
 from leanops.domain.snapshots import TableView, is_same_data, valid_watermark
 from leanops.usecases.batches import abandon
-from leanops.usecases.late_batches import take_out_late
+from leanops.usecases.late_batches import without_late_batches
 from leanops.usecases.leases import Lease
 from leanops.usecases.platform import Platform, key_check
 from leanops.usecases.record_runs import complete_begun
+from leanops.usecases.topics import find_topic
 
 
 def settle(platform: Platform, topic: str, active: Schema | None, lease: Lease, *, accept_counts: bool = False) -> None:
@@ -21,14 +22,8 @@ def settle(platform: Platform, topic: str, active: Schema | None, lease: Lease, 
     """
     databases = platform.rules.databases
     complete_begun(platform, "operation", topic, active, lease, accept_counts=accept_counts)
-    tables = {STANDARDIZED: databases.standardized_table(topic)}
-    tables |= {CURATED: databases.curated_table(active.table_name)} if active else {}
-    for layer in (STANDARDIZED, CURATED):
-        name = tables.get(layer)
-        view = platform.catalog.load(name) if name else None
-        if view:
-            take_out_late(platform, topic, layer, view, lease)
-        abandon(platform, topic, layer, name, lease)
+    abandon(platform, topic, STANDARDIZED, databases.standardized_table(topic), lease)
+    abandon(platform, topic, CURATED, databases.curated_table(active.table_name) if active else None, lease)
 
 
 def new_operation(
@@ -43,12 +38,13 @@ def new_operation(
     accept: Accepted = Accept.NONE,
     classification: str = "",
     new_key: bool = False,
+    lease: Lease,
 ) -> Operation:
     """An operation on the tables as they are now; raises where they are sealed with another key than ours."""
     databases = platform.rules.databases
     raw = platform.catalog.load(databases.raw_table(topic))
-    standardized = platform.catalog.load(databases.standardized_table(topic))
-    curated = platform.catalog.load(databases.curated_table(schema.table_name))
+    standardized = _clean(platform, topic, STANDARDIZED, databases.standardized_table(topic), scope, lease)
+    curated = _clean(platform, topic, CURATED, databases.curated_table(schema.table_name), scope, lease)
     return Operation(
         operation_id=new_batch_id(platform.clock()),
         topic=topic,
@@ -72,6 +68,17 @@ def new_operation(
     )
 
 
+def _clean(platform: Platform, topic: str, layer: str, name: str, scope: Scope, lease: Lease) -> TableView | None:
+    """A table without late batches; one that is replaced by rows from RAW may keep what cannot be taken out."""
+    table = platform.catalog.load(name)
+    try:
+        return without_late_batches(platform, topic, layer, table, lease) if table else None
+    except UnbalancedBatchError:
+        if scope != Scope.BOTH:
+            raise
+        return table
+
+
 def _key_check(platform: Platform, topic: str, schema: Schema, tables: Sequence[TableView | None]) -> str:
     """The check value of our key where the schema seals; raises where a table is sealed with another one."""
     if not schema.seals:
@@ -91,6 +98,8 @@ def is_stale(platform: Platform, found: Standing) -> bool:
         return (active.version if active else None) not in (operation.previous, operation.version)
     standardized = platform.catalog.load(platform.rules.databases.standardized_table(operation.topic))
     if operation.attempts or standardized is None or standardized.head == operation.back_to:
+        return False
+    if operation.work == Work.ROLLBACK and find_topic(platform, operation.topic).reason == operation.pause_reason:
         return False
     return not is_same_data(standardized, operation.standardized_head)
 

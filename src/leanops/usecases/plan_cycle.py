@@ -53,7 +53,7 @@ class _Known:
             abandoned[str(stored.row["pipeline_id"])].add(str(stored.row["batch_id"]))
         return cls(failures, begun, abandoned)
 
-    def is_begun(self, topic: str, layer: str, table: TableView | None) -> bool:
+    def has_to_finish(self, topic: str, layer: str, table: TableView | None) -> bool:
         """Whether a batch has to be finished, or one that was given up has come in late and has to go."""
         pipeline = pipeline_id(topic, layer)
         given_up = self.abandoned.get(pipeline, ())
@@ -112,11 +112,11 @@ def _work(platform: Platform, topic: str, schema: Schema | None, known: _Known) 
     rows = _new_rows(raw, standardized)
     failures = {layer: known.failures.get(pipeline_id(topic, layer)) for layer in (STANDARDIZED, CURATED)}
     held = {layer: _held_back(platform, failure) for layer, failure in failures.items()}
-    to_standardize = rows > 0 or known.is_begun(topic, STANDARDIZED, standardized)
+    to_standardize = rows > 0 or known.has_to_finish(topic, STANDARDIZED, standardized)
     standardize = to_standardize and held[STANDARDIZED] is None
     # What a held back Standardized does not bring is nothing to curate.
     to_curate = schema is not None and (
-        standardize or known.is_begun(topic, CURATED, curated) or _is_ahead(standardized, curated)
+        standardize or known.has_to_finish(topic, CURATED, curated) or _is_ahead(standardized, curated)
     )
     curate = to_curate and held[CURATED] is None
     reason = (held[STANDARDIZED] if to_standardize else None) or (held[CURATED] if to_curate else None)

@@ -61,6 +61,15 @@ def rebuild_held(
     """The same under a lease that is held, for a topic whose batches are settled."""
     work = Work.REBUILD if scope == Scope.BOTH else Work.RECURATE
     operation = new_operation(
-        platform, topic, work, actor=actor, schema=schema, active=schema, scope=scope, accept=accept, new_key=new_key
+        platform,
+        topic,
+        work,
+        actor=actor,
+        schema=schema,
+        active=schema,
+        scope=scope,
+        accept=accept,
+        new_key=new_key,
+        lease=lease,
     )
     return carry_out(platform, begin(platform, operation, Stage.BUILDING, lease), lease, progress)

@@ -10,10 +10,10 @@ from leanops.domain.evolution import ADDED
 from leanops.domain.schema import Schema
 from leanops.domain.snapshots import Snapshot, has_batch, watermark_from
 from leanops.domain.tables import OPS
-from leanops.usecases.batches import close, open_batch, set_checkpoint
+from leanops.usecases.batches import close, open_batch, recorded_batches, set_checkpoint
 from leanops.usecases.commit import check_added
 from leanops.usecases.drift import drift_rows, has_logged, mark_logged
-from leanops.usecases.late_batches import take_out_late
+from leanops.usecases.late_batches import without_late_batches
 from leanops.usecases.leases import Lease, is_held
 from leanops.usecases.platform import Platform
 
@@ -62,8 +62,8 @@ def record(
 
     def rows() -> list[dict[str, Any]]:
         ours = [(topic, result) for topic, result in done if is_held(platform, leases[topic])]
-        left = [one for one in ours if not (is_repeated and _is_recorded(platform, one[1].batch))]
-        return [_row(cycle_id, topic, result) for topic, result in left]
+        known = recorded_batches(platform, [result.batch.batch_id for _, result in ours]) if is_repeated else set()
+        return [_row(cycle_id, topic, result) for topic, result in ours if result.batch.batch_id not in known]
 
     platform.step("before run record")
     platform.catalog.append_planned(history, rows)
@@ -84,8 +84,7 @@ def _create_history(platform: Platform, name: str) -> None:
 
 def record_once(platform: Platform, cycle_id: str, layers: Mapping[str, LayerResult], lease: Lease) -> None:
     """Write the batches of one topic down unless an earlier try did."""
-    left = {layer: result for layer, result in layers.items() if not _is_recorded(platform, result.batch)}
-    topics = {result.batch.topic: left for result in left.values()}
+    topics = {result.batch.topic: layers for result in layers.values()}
     record(platform, cycle_id, topics, dict.fromkeys(topics, lease), is_repeated=True)
 
 
@@ -147,26 +146,23 @@ def complete_begun(
     for layer, name in tables.items():
         batch = open_batch(platform, topic, layer)
         table = platform.catalog.load(name) if batch else None
-        snapshot = has_batch(table, batch.batch_id) if batch and table else None
-        if batch is None or table is None or snapshot is None:
+        if batch is None or table is None or not has_batch(table, batch.batch_id):
             continue
-        if take_out_late(platform, topic, layer, table, lease):
+        if not accept_counts:
+            table = without_late_batches(platform, topic, layer, table, lease)
+        snapshot = has_batch(table, batch.batch_id)
+        if snapshot is None:
             continue
         mark = watermark_from(snapshot)
         assert mark is not None
         if not accept_counts:
             check_added(platform, batch, name, snapshot, mark.counts["inserted"] + mark.counts["updated"])
         set_checkpoint(platform, topic, layer, mark, lease)
-        if _is_recorded(platform, batch):
+        if recorded_batches(platform, [batch.batch_id]):
             close(platform, batch)
         else:
             done = {topic: {layer: LayerResult(batch, mark.counts, snapshot, None)}}
             record(platform, cycle_id, done, {topic: lease}, is_repeated=True)
-
-
-def _is_recorded(platform: Platform, batch: Batch) -> bool:
-    history = platform.rules.databases.ops_table("job_run_history")
-    return bool(platform.catalog.select(history, ["batch_id"], f"batch_id = '{batch.batch_id}'"))
 
 
 def _row(cycle_id: str, topic: str, result: LayerResult) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from leanops.usecases.topics import pause_topic
 
 def roll_back(platform: Platform, operation: Operation, lease: Lease) -> None:
     """Standardized, and Curated where it has a snapshot that goes with it; what an earlier try did stays."""
-    pause_topic(platform, operation.topic, pause_reason(operation), guard=lambda: check(platform, lease))
+    pause_topic(platform, operation.topic, operation.pause_reason, guard=lambda: check(platform, lease))
     _roll_back_standardized(platform, operation, lease)
     if operation.curated_back_to is not None:
         schema = platform.schemas.active(operation.topic)
@@ -22,18 +22,15 @@ def roll_back(platform: Platform, operation: Operation, lease: Lease) -> None:
         _roll_back_curated(platform, operation, schema.table_name, lease)
 
 
-def pause_reason(operation: Operation) -> str:
-    """Why a topic that was rolled back is paused."""
-    return (
-        f"rolled back to snapshot {operation.back_to}; to redo what came after: leanops topics resume {operation.topic}"
-    )
-
-
 def _roll_back_curated(platform: Platform, operation: Operation, table_name: str, lease: Lease) -> None:
     name = platform.rules.databases.curated_table(table_name)
     view = platform.catalog.load(name)
-    # Where its snapshot has expired since, the cycle after `resume` makes Curated from Standardized as it is then.
-    if view is None or operation.curated_back_to not in view.snapshots or view.head == operation.curated_back_to:
+    if view is None or view.head == operation.curated_back_to:
+        return
+    if operation.curated_back_to not in view.snapshots:
+        # The cycle after `resume` finds that Standardized has moved, and makes Curated from it.
+        reason = f"{operation.pause_reason}; until then {name} is as it was, for its own snapshot has expired"
+        pause_topic(platform, operation.topic, reason, guard=lambda: check(platform, lease))
         return
     check(platform, lease)
     platform.step("before rollback curated")

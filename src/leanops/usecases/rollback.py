@@ -12,7 +12,7 @@ from leanops.domain.schema import Schema
 from leanops.domain.snapshots import TableView, Watermark, is_ancestor, new_range, valid_watermark, watermark_from
 from leanops.usecases.batches import schema_of_version
 from leanops.usecases.carry_out import carry_out
-from leanops.usecases.leases import held
+from leanops.usecases.leases import Lease, held
 from leanops.usecases.operations import begin, check_free
 from leanops.usecases.places import new_operation, settle
 from leanops.usecases.platform import Platform
@@ -103,7 +103,7 @@ def roll_back_topic(
         # Settling may have committed nothing, but it may have recorded; and others may have come before us.
         fresh = plan_rollback(platform, topic, snapshot=plan.snapshot)
         check_agreed(fresh, accept)
-        operation = _operation(platform, fresh, schema, actor, accept)
+        operation = _operation(platform, fresh, schema, actor, accept, lease)
         stage = Stage.GOING if operation.scope == Scope.NONE else Stage.BUILDING
         carry_out(platform, begin(platform, operation, stage, lease), lease, progress)
     return fresh
@@ -119,10 +119,20 @@ def check_agreed(plan: Rollback, accept: Accepted) -> None:
         )
 
 
-def _operation(platform: Platform, plan: Rollback, schema: Schema, actor: str, accept: Accepted) -> Operation:
+def _operation(
+    platform: Platform, plan: Rollback, schema: Schema, actor: str, accept: Accepted, lease: Lease
+) -> Operation:
     scope = Scope.NONE if plan.curated_snapshot is not None else Scope.CURATED
     operation = new_operation(
-        platform, plan.topic, Work.ROLLBACK, actor=actor, schema=schema, active=schema, scope=scope, accept=accept
+        platform,
+        plan.topic,
+        Work.ROLLBACK,
+        actor=actor,
+        schema=schema,
+        active=schema,
+        scope=scope,
+        accept=accept,
+        lease=lease,
     )
     view = platform.catalog.load(platform.rules.databases.standardized_table(plan.topic))
     assert view is not None

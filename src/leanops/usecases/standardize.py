@@ -36,7 +36,7 @@ from leanops.transforms.flatten import FlattenPlan, Telling, cells, observed_kin
 from leanops.transforms.versions import STORED
 from leanops.usecases.batches import abandon, begin, checkpoint, open_batch, repair_checkpoint
 from leanops.usecases.drift import Memory
-from leanops.usecases.late_batches import take_out_late
+from leanops.usecases.late_batches import is_abandoned, without_late_batches
 from leanops.usecases.leases import Lease
 from leanops.usecases.lookup import Bounds, stored_rows
 from leanops.usecases.platform import Platform, key_check, secret_key
@@ -52,8 +52,7 @@ def prepare(platform: Platform, lake: Lake, topic: str, schema: Schema | None, l
     if raw is None or raw.head is None:
         return None
     target = platform.catalog.create(databases.standardized_table(topic), STANDARDIZED_TABLE)
-    if take_out_late(platform, topic, STANDARDIZED, target, lease):
-        target = platform.catalog.create(target.name, STANDARDIZED_TABLE)
+    target = without_late_batches(platform, topic, STANDARDIZED, target, lease)
     remedy = f"rebuild it, which renames them: leanops rebuild {topic}"
     check_names(target.name, target.paths.values(), STANDARDIZED_SYSTEM_COLUMNS, remedy)
     mark = valid_watermark(target)
@@ -108,6 +107,7 @@ def _next_batch(
         and is_ancestor(raw, begun.source_to)
         and begun.schema_version == (schema.version if schema else 0)
         and begun.key_check == sealed
+        and not is_abandoned(platform, topic, STANDARDIZED, begun.batch_id)
     ):
         return begun
     # What it was begun with no longer holds: another schema may make other keys of the same events.

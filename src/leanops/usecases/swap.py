@@ -1,7 +1,6 @@
 """What was built beside the live tables takes their place: error rows first, Standardized, Curated last."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 import msgspec
 
@@ -9,8 +8,6 @@ from leanops.domain.batches import CURATED, STANDARDIZED, Batch
 from leanops.domain.errors import CommitRefusedError
 from leanops.domain.operations import Operation, Scope
 from leanops.domain.snapshots import (
-    TableView,
-    Watermark,
     has_batch,
     is_same_data,
     valid_watermark,
@@ -20,7 +17,7 @@ from leanops.domain.snapshots import (
 from leanops.domain.tables import ERRORS
 from leanops.usecases.batches import forget_failures, set_checkpoint
 from leanops.usecases.curate import curated_table, sealed_with
-from leanops.usecases.late_batches import take_out_late
+from leanops.usecases.late_batches import without_late_batches
 from leanops.usecases.leases import Lease, check
 from leanops.usecases.platform import Platform
 from leanops.usecases.record_runs import LayerResult, record_once
@@ -49,14 +46,15 @@ def swap(shadow: Shadow) -> None:
 def head_to_replace(platform: Platform, operation: Operation, layer: str, name: str, lease: Lease) -> int | None:
     """The head of a live table; raises CommitRefusedError where it holds other rows than when the operation began."""
     view = platform.catalog.load(name)
-    if view and take_out_late(platform, operation.topic, layer, view, lease):
-        view = platform.catalog.load(name)
-    if view is None or operation.replaces_all or is_same_data(view, operation.head_of(layer)):
-        return view.head if view else None
+    if view and not is_same_data(view, operation.head_of(layer)):
+        view = without_late_batches(platform, operation.topic, layer, view, lease)
+    head, agreed = view.head if view else None, operation.agreed_heads
+    if view is None or is_same_data(view, operation.head_of(layer)) or (layer in agreed and agreed[layer] == head):
+        return head
     again = f"leanops rebuild {operation.topic}"
     raise CommitRefusedError(
         f"{name} was changed by another writer since the operation began; nothing was replaced; replace that too with: "
-        f"{again} --resume --accept-missing all, or undo the operation with: {again} --cancel"
+        f"{again} --resume --accept-missing all, or, while nothing of it is live, undo it with: {again} --cancel"
     )
 
 
@@ -91,29 +89,18 @@ def _swap_curated(shadow: Shadow) -> LayerResult:
         return there
     # Standardized is in its place by now, whether it was made anew, brought back or left alone.
     read = shadow.view(shadow.live_standardized)
-    mark = _read_mark(shadow, read)
-    batch = msgspec.structs.replace(
-        curated_batch(shadow),
-        source_to=mark.batch_seq,
-        source_snapshot=read.head,
-        source_timeline=mark.timeline.name,
-    )
+    ours = has_batch(read, shadow.operation.standardized_batch)
+    mark = watermark_from(ours) if ours else valid_watermark(read)
+    assert mark is not None
+    batch = msgspec.structs.replace(curated_batch(shadow), source_timeline=mark.timeline.name)
+    if ours:
+        batch = msgspec.structs.replace(batch, source_to=mark.batch_seq, source_snapshot=ours.snapshot_id)
     if shadow.platform.catalog.load(shadow.live_curated) is None:
         curated_table(shadow.platform, shadow.schema)
     counts = curated_counts(shadow)
     rows = {"added-records": str(counts.inserted + counts.behind)}
     summary = {**watermark_of(batch, counts).summary(), **sealed_with(shadow.platform), **rows}
     return _take_place(shadow, shadow.live_curated, shadow.curated, batch, summary)
-
-
-def _read_mark(shadow: Shadow, standardized: TableView) -> Watermark:
-    """How far Curated was made from Standardized; what came in since is for the next batch."""
-    operation = shadow.operation
-    ours = has_batch(standardized, operation.standardized_batch)
-    mark = watermark_from(ours) if ours else valid_watermark(standardized)
-    assert mark is not None
-    assert operation.standardized is not None
-    return mark if ours else replace(mark, batch_seq=min(mark.batch_seq, operation.standardized.batch_seq))
 
 
 def _take_place(shadow: Shadow, target: str, source: str, batch: Batch, summary: Mapping[str, str]) -> LayerResult:

@@ -113,15 +113,21 @@ def write_whole(path: Path, data: bytes) -> None:
 
 def write_new(path: Path, data: bytes) -> None:
     """Put a file in place in one step, unless there is one already."""
-    with _written(path.parent, data) as scratch, suppress(FileExistsError):
-        # A link, for a rename would replace what another has put there meanwhile.
-        path.hardlink_to(scratch)
+    with _written(path.parent, data) as scratch:
+        try:
+            # A link, for a rename would replace what another has put there meanwhile.
+            path.hardlink_to(scratch)
+        except FileExistsError:
+            return
+        except OSError:
+            # Not every file system has links.
+            scratch.rename(path)
     _sync_folder(path.parent)
 
 
 @contextmanager
 def _written(folder: Path, data: bytes) -> Iterator[Path]:
-    """A file of its own name with these bytes, on disk; it goes, unless it was moved."""
+    """A scratch file with these bytes, on disk; it is removed at the end, unless it was renamed."""
     handle, name = tempfile.mkstemp(dir=folder, prefix=SCRATCH)
     scratch = Path(name)
     try:

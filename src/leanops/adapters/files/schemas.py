@@ -33,20 +33,13 @@ class SchemaFiles:
         return self._read(_active(topic))
 
     def version(self, topic: str, version: int) -> Schema | None:
-        """The schema that was kept under this version, or None."""
-        found = self._read(_archived(topic, version))
-        if found is None:
-            now = self.active(topic)
-            found = now if now and now.version == version else None
-        return found
+        """The schema of this version, or None."""
+        return self._active_at(topic, version) or self._read(_archived(topic, version))
 
     def text(self, topic: str, version: int) -> str | None:
-        """The file of a version as it was kept, or None."""
-        found = self._text(_archived(topic, version))
-        if found is None:
-            now = self.active(topic)
-            found = self._text(_active(topic)) if now and now.version == version else None
-        return found
+        """The file of a version, or None."""
+        is_active = self._active_at(topic, version) is not None
+        return self._text(_active(topic) if is_active else _archived(topic, version))
 
     def versions(self, topic: str) -> list[int]:
         """Every version that can be read, in order; one that was put into active/ by hand counts."""
@@ -131,15 +124,22 @@ class SchemaFiles:
             if now and now.version > version:
                 raise CommitRefusedError(f"{topic}: schema version {now.version} is active already, after {version}")
 
+    def _active_at(self, topic: str, version: int) -> Schema | None:
+        """The active schema if it has this version: it is what was in force, whatever the archive says."""
+        with suppress(InvalidSchemaError):
+            now = self.active(topic)
+            return now if now and now.version == version else None
+        return None
+
     def _keep_active(self, topic: str) -> None:
-        """One that was put into active/ by hand is a version too, and would be gone."""
+        """The archive says what was in force, even of a file that was put into active/ by hand."""
         try:
             now = self.active(topic)
         except InvalidSchemaError:
             return
-        text = self._text(_active(topic))
-        if now and text is not None and self._files.get(_archived(topic, now.version)) is None:
-            self.keep(topic, now.version, text)
+        data = self._files.get(_active(topic))
+        if now and data is not None and self._files.get(_archived(topic, now.version)) != data:
+            self._files.put(_archived(topic, now.version), data)
 
     def _table(self, topic: str) -> str | None:
         try:
