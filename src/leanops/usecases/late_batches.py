@@ -54,9 +54,10 @@ def _newest(platform: Platform, topic: str, layer: str, table: TableView) -> lis
 def _late(platform: Platform, topic: str, layer: str, newest: Sequence[Snapshot]) -> list[Snapshot]:
     """The batches among them that were given up; below one that is recorded everything was looked at before."""
     keys = [(pipeline_id(topic, layer), one.batch_id) for one in newest if one.batch_id]
-    given_up = {batch for _, batch in platform.state.get_many(ABANDONED_BATCHES, list(dict.fromkeys(keys)))}
-    if not given_up:
+    found = platform.state.get_many(ABANDONED_BATCHES, list(dict.fromkeys(keys))) if keys else {}
+    if not found:
         return []
+    given_up = {batch for _, batch in found}
     recorded = recorded_batches(platform, [batch for _, batch in keys])
     unsettled = takewhile(lambda one: one.batch_id not in recorded, newest)
     return [one for one in unsettled if one.batch_id in given_up]
