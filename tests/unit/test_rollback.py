@@ -238,6 +238,17 @@ def test_beyond_a_rebuild_with_another_key_nothing_comes_back(tables: Tables) ->
         tables.plan(snapshot=first)
 
 
+def test_beyond_what_raw_remembers_everything_is_read_again(tables: Tables) -> None:
+    first = tables.standardize(3)
+    for _ in range(3):
+        tables.standardize(2)
+    tables.curate()
+    assert tables.plan(snapshot=first).read_again == 6
+    for landed in tables.view(RAW).ancestors()[2:]:
+        tables.expire(RAW, landed.snapshot_id)
+    assert tables.plan(snapshot=first).read_again == 9
+
+
 def begun(tables: Tables, step: str) -> int:
     """A rollback to the first of three batches, killed at a step; the snapshot it goes back to."""
     first = tables.standardize(3)

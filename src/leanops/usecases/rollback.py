@@ -1,5 +1,6 @@
 """A topic's tables back to an earlier moment: what that would change, and doing it."""
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import takewhile
 from typing import Any
@@ -84,7 +85,7 @@ def plan_rollback(platform: Platform, topic: str, *, snapshot: int | None = None
         rows_now=now.totals.rows,
         rows_then=then.totals.rows,
         batches=tuple(mark.batch_id for mark in undone),
-        read_again=_read_since(platform, topic, then, now) if by_replace else sum(m.counts["read"] for m in undone),
+        read_again=_read_again(platform, topic, then, now, None if by_replace else undone),
         by_replace=by_replace,
         leaving=_leaving(curated, curated_at) if curated and curated_at is not None else None,
     )
@@ -167,12 +168,17 @@ def _undone(view: TableView, then: Watermark) -> list[Watermark]:
     return [mark for mark in marks if mark.batch_seq > then.batch_seq]
 
 
-def _read_since(platform: Platform, topic: str, then: Watermark, now: Watermark) -> int:
-    """RAW rows between two watermarks; batches in between do not tell where a rebuild has read them all."""
+def _read_again(
+    platform: Platform, topic: str, then: Watermark, now: Watermark, undone: Sequence[Watermark] | None
+) -> int:
+    """RAW rows the next cycle reads a second time: all of them where RAW's history does not reach back so far."""
     raw = platform.catalog.load(platform.rules.databases.raw_table(topic))
-    ranges = [new_range(raw, mark) for mark in (then, now)] if raw else [None, None]
-    before, after = (found.rows if found else 0 for found in ranges)
-    return before - after
+    before, after = (new_range(raw, mark) if raw else None for mark in (then, now))
+    rows = (before.rows if before else 0) - (after.rows if after else 0)
+    if undone is None or (before and before.is_gap):
+        # Batches do not tell: a rebuild has read them all, or everything is read again.
+        return rows
+    return sum(mark.counts["read"] for mark in undone)
 
 
 def _curated_at(view: TableView, standardized: TableView, target: int, then: Watermark) -> int | None:
