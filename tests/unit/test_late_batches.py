@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from leanops.domain.batches import STANDARDIZED, pipeline_id
-from leanops.domain.errors import LeaseLostError, UnbalancedBatchError
+from leanops.domain.errors import CommitRefusedError, LeaseLostError, UnbalancedBatchError
 from leanops.domain.snapshots import TableView, watermark_from
 from leanops.domain.tables import OPS
 from leanops.domain.tables import STANDARDIZED as DEFINITION
 from leanops.ports.state import ABANDONED_BATCHES, ATTEMPTS
-from leanops.usecases.batches import begin, set_checkpoint
+from leanops.usecases.batches import begin, begin_another, open_batch, set_checkpoint
 from leanops.usecases.late_batches import without_late_batches
 from leanops.usecases.leases import Lease, acquire, unlock
 from leanops.usecases.platform import Platform
@@ -114,6 +114,25 @@ def test_a_batch_that_was_recorded_is_not_late_whoever_says_so(table: Table) -> 
     table.commit("late", is_given_up=True)
     assert table.look() == table.view()
     assert table.keys() == ["a"]
+
+
+def test_a_twin_of_a_recorded_batch_hides_no_late_one(table: Table) -> None:
+    table.platform.catalog.create(HISTORY, OPS["job_run_history"])
+    table.platform.catalog.append(HISTORY, [{"batch_id": "a", "topic_name": "orders"}])
+    first = table.commit("a", is_known=True)
+    table.commit("late", is_given_up=True)
+    twin = watermark(batch_seq=1, batch_id="a")
+    table.platform.catalog.mark(TABLE, twin.summary())
+    assert table.look().head == first
+
+
+def test_a_batch_that_came_in_meanwhile_is_not_given_up(table: Table) -> None:
+    begin(table.platform, batch("ours"), table.lease)
+    table.commit("ours")
+    with pytest.raises(CommitRefusedError, match="its last batch was committed"):
+        begin_another(table.platform, "orders", STANDARDIZED, TABLE, table.lease)
+    assert open_batch(table.platform, "orders", STANDARDIZED) == batch("ours")
+    assert not list(table.platform.state.rows(ABANDONED_BATCHES))
 
 
 def foreign(table: Table) -> str:

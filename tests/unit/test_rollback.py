@@ -9,11 +9,13 @@ import pytest
 
 from leanops.adapters.iceberg.catalog import IcebergCatalog
 from leanops.domain.accounting import Totals
+from leanops.domain.batches import pipeline_id
 from leanops.domain.errors import CommitRefusedError, StateConflictError, UnknownTopicError, UsageError
 from leanops.domain.operations import Accept
 from leanops.domain.schema import Schema
 from leanops.domain.snapshots import TableView, is_same_data
 from leanops.domain.tables import CURATED, STANDARDIZED, TableDefinition
+from leanops.ports.state import ABANDONED_BATCHES
 from leanops.usecases.carry_out import cancel, resume
 from leanops.usecases.curate import source_moved
 from leanops.usecases.deploy_schema import deploy_schema
@@ -247,6 +249,20 @@ def test_beyond_what_raw_remembers_everything_is_read_again(tables: Tables) -> N
     for landed in tables.view(RAW).ancestors()[2:]:
         tables.expire(RAW, landed.snapshot_id)
     assert tables.plan(snapshot=first).read_again == 9
+
+
+def test_a_batch_that_was_given_up_does_not_come_back(tables: Tables) -> None:
+    first = tables.standardize(3)
+    late = tables.standardize(1)
+    batch = tables.view(STANDARD).snapshots[late].batch_id
+    row = {"pipeline_id": pipeline_id("orders", "standardized"), "batch_id": batch, "abandoned_at": 1}
+    tables.platform.state.put_many(ABANDONED_BATCHES, [row])
+    tables.catalog.roll_back(STANDARD, first, only_at=late)
+    tables.standardize(1)
+    tables.curate()
+    with pytest.raises(UsageError, match="a batch that had been given up"):
+        tables.plan(snapshot=late)
+    assert tables.plan(snapshot=first).batches
 
 
 def begun(tables: Tables, step: str) -> int:

@@ -147,6 +147,8 @@ def test_a_kill_takes_the_children_too_and_starts_the_worker_anew(tmp_path: Path
 
 def test_a_worker_that_ends_by_itself_is_told_with_the_end_of_its_log(tmp_path: Path) -> None:
     with Crew(tmp_path, {"patient": PATIENT, "brief": BRIEF}) as crew:
+        for name, said in (("patient", "at work"), ("brief", "I give up")):
+            until(lambda name=name, said=said: said in (tmp_path / "logs" / f"{name}.log").read_text())
         until(lambda: len(living(tmp_path)) == 1)
         with pytest.raises(EmulationError, match=r"the worker brief ended by itself with 7; .*: I give up$"):
             crew.check()

@@ -256,6 +256,12 @@ def is_compaction(snapshot: Snapshot) -> bool:
     return snapshot.operation == "replace" and snapshot.batch_id is None
 
 
+def is_empty(snapshot: Snapshot) -> bool:
+    """Whether a snapshot is of a batch that changed no row: the twin of one that was there already."""
+    changed = snapshot.added_records + int(snapshot.summary.get("deleted-records", 0))
+    return snapshot.batch_id is not None and changed + int(snapshot.summary.get("added-position-deletes", 0)) == 0
+
+
 def retired_rows(table: TableView) -> int:
     """Rows that retention took out of an append-only table, as far as its history is kept."""
     return sum(int(s.summary.get("deleted-records", 0)) for s in table.ancestors() if _is_retention(s))

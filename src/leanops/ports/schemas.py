@@ -29,10 +29,10 @@ class Schemas(Protocol):
     def versions(self, topic: str) -> list[int]:
         """Every version that can be read, in order."""
 
-    def keep(self, topic: str, version: int, text: str, *, instead_of: str | None = None) -> None:
+    def keep(self, topic: str, version: int, text: str) -> None:
         """Put a version into the archive, where a batch that was begun under it can always find it.
 
-        Raises CommitRefusedError where the archive holds something else under that version than what was seen there.
+        A version is never replaced: raises CommitRefusedError where the archive has another text of that number.
         """
 
     def activate(self, topic: str, version: int) -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from leanops.domain.batches import STANDARDIZED, Batch, from_text, pipeline_id, to_text
-from leanops.domain.errors import PermanentError, StateConflictError
+from leanops.domain.errors import CommitRefusedError, PermanentError, StateConflictError
 from leanops.domain.schema import Schema
 from leanops.domain.snapshots import Watermark, has_batch
 from leanops.ports.state import ABANDONED_BATCHES, ATTEMPTS, BATCHES, CHECKPOINTS, Row, StateTable
@@ -87,14 +87,17 @@ def _write(platform: Platform, table: StateTable, row: Row, generation: int) -> 
     platform.state.put(table, row, expected=stored.revision if stored else None)
 
 
-def abandon(platform: Platform, topic: str, layer: str, table: str | None, lease: Lease) -> None:
-    """Give up a batch that was begun and is not in its table: its error rows go, and the next cycle begins another."""
+def abandon(platform: Platform, topic: str, layer: str, table: str | None, lease: Lease) -> bool:
+    """Give up a batch that was begun: its error rows go, and the next cycle begins another.
+
+    False where it is in its table: then it has to be completed.
+    """
     batch = open_batch(platform, topic, layer)
     if batch is None:
-        return
+        return True
     target = platform.catalog.load(table) if table else None
     if target and has_batch(target, batch.batch_id):
-        return
+        return False
     # Its worker may only be stalled: if it commits all the same, this is how the batch is known.
     check(platform, lease)
     given_up: Row = {"pipeline_id": pipeline_id(topic, layer), "batch_id": batch.batch_id}
@@ -103,6 +106,13 @@ def abandon(platform: Platform, topic: str, layer: str, table: str | None, lease
     errors = databases.parse_errors if layer == STANDARDIZED else databases.errors
     platform.catalog.delete(errors, f"batch_id = '{batch.batch_id}'", guard=lambda: check(platform, lease))
     close(platform, batch)
+    return True
+
+
+def begin_another(platform: Platform, topic: str, layer: str, table: str, lease: Lease) -> None:
+    """Give up a batch that was begun, so that another can be; raises where it has come into the table meanwhile."""
+    if not abandon(platform, topic, layer, table, lease):
+        raise CommitRefusedError(f"{topic}: its last batch was committed to {table} meanwhile; the next cycle goes on")
 
 
 def recorded_batches(platform: Platform, batch_ids: Sequence[str]) -> set[str]:

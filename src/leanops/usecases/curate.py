@@ -29,7 +29,7 @@ from leanops.ports.tables import Lake, Merge
 from leanops.transforms import curate as rows
 from leanops.transforms import quarantine
 from leanops.transforms.versions import STORED
-from leanops.usecases.batches import abandon, begin, checkpoint, open_batch, repair_checkpoint
+from leanops.usecases.batches import begin, begin_another, checkpoint, open_batch, repair_checkpoint
 from leanops.usecases.late_batches import is_abandoned, without_late_batches
 from leanops.usecases.leases import Lease
 from leanops.usecases.lookup import Bounds, stored_rows
@@ -143,7 +143,7 @@ def _next_batch(
         and not is_abandoned(platform, topic, CURATED, begun.batch_id)
     ):
         return begun
-    abandon(platform, topic, CURATED, target.name, lease)
+    begin_another(platform, topic, CURATED, target.name, lease)
     if newest.batch_seq <= start or source.head is None:
         return None
     _check_columns(topic, schema, source)

@@ -14,7 +14,7 @@ from leanops.usecases.activate import fingerprint, record_version
 from leanops.usecases.carry_out import carry_out
 from leanops.usecases.comparison import Comparison
 from leanops.usecases.judge_schema import breaking_problems, table_problems, version_problems
-from leanops.usecases.leases import Lease, check, held
+from leanops.usecases.leases import Lease, held
 from leanops.usecases.operations import begin, check_free
 from leanops.usecases.places import has_rows, new_operation, settle
 from leanops.usecases.platform import Platform, secret_key
@@ -77,15 +77,11 @@ def deploy_schema(
         scope = _scope(platform, topic, schema, changes, consent, plan)
         if scope != Scope.NONE:
             check_running(platform, topic)
-        version = max(schema.version, active.version + 1) if active else schema.version
-        kept = _with_version(text, version)
+        version, kept = _numbered(platform, topic, text, max(schema.version, active.version + 1 if active else 1))
         # Read again, because what is kept must stay readable.
         numbered = schema_from_json(kept, source)
-        # A version that was kept and never became active may be replaced; one that another worker keeps now may not.
-        before = platform.schemas.text(topic, version)
-        check(platform, lease)
         platform.step("before keep")
-        platform.schemas.keep(topic, version, kept, instead_of=before)
+        platform.schemas.keep(topic, version, kept)
         return _deployed(platform, topic, numbered, active, changes, scope, consent, actor, lease, progress)
 
 
@@ -168,6 +164,15 @@ def _scope(
     is_free = plan is not None and plan.needs == "recurate" and plan.leaving == 0
     asks = consent.recurate is None and changes.kind == Kind.ADDITIVE
     return Scope.CURATED if asks and is_free else Scope.NONE
+
+
+def _numbered(platform: Platform, topic: str, text: str, version: int) -> tuple[int, str]:
+    """The file under the first number that is free; one that was kept and never became active has used its own up."""
+    while True:
+        kept = _with_version(text, version)
+        if platform.schemas.text(topic, version) in (None, kept):
+            return version, kept
+        version += 1
 
 
 def _with_version(text: str, version: int) -> str:

@@ -5,7 +5,7 @@ from itertools import takewhile
 
 from leanops.domain.batches import pipeline_id
 from leanops.domain.errors import UnbalancedBatchError
-from leanops.domain.snapshots import Snapshot, TableView, is_compaction
+from leanops.domain.snapshots import Snapshot, TableView, has_batch, is_compaction, is_empty
 from leanops.ports.state import ABANDONED_BATCHES
 from leanops.usecases.batches import checkpoint, open_batch, record_failure, recorded_batches
 from leanops.usecases.leases import Lease, check
@@ -19,9 +19,10 @@ def without_late_batches(platform: Platform, topic: str, layer: str, table: Tabl
     way, which was counted without the late one. Where it cannot be rolled back the topic is parked.
     """
     newest = _newest(platform, topic, layer, table)
-    late = _late(platform, topic, layer, newest)
+    late = _late(platform, topic, layer, table, newest)
     if not late:
         return table
+    check(platform, lease)
     oldest = late[-1]
     obstacle = _obstacle(platform, topic, layer, table, newest[: newest.index(oldest)], late)
     if obstacle:
@@ -31,13 +32,17 @@ def without_late_batches(platform: Platform, topic: str, layer: str, table: Tabl
         )
         record_failure(platform, topic, layer, reason, park=True)
         raise UnbalancedBatchError(reason)
-    check(platform, lease)
     platform.step("before late batch taken out")
     platform.catalog.roll_back(table.name, oldest.parent_id, only_at=table.head)
     platform.step("after late batch taken out")
     again = platform.catalog.load(table.name)
     assert again is not None
     return again
+
+
+def has_late_batches(platform: Platform, topic: str, layer: str, table: TableView) -> bool:
+    """Whether a batch that was given up is in a table."""
+    return bool(_late(platform, topic, layer, table, _newest(platform, topic, layer, table)))
 
 
 def is_abandoned(platform: Platform, topic: str, layer: str, batch_id: str) -> bool:
@@ -51,7 +56,7 @@ def _newest(platform: Platform, topic: str, layer: str, table: TableView) -> lis
     return list(takewhile(lambda one: not last or one.snapshot_id != last["snapshot_id"], table.ancestors()))
 
 
-def _late(platform: Platform, topic: str, layer: str, newest: Sequence[Snapshot]) -> list[Snapshot]:
+def _late(platform: Platform, topic: str, layer: str, table: TableView, newest: Sequence[Snapshot]) -> list[Snapshot]:
     """The batches among them that were given up; below one that is recorded everything was looked at before."""
     keys = [(pipeline_id(topic, layer), one.batch_id) for one in newest if one.batch_id]
     found = platform.state.get_many(ABANDONED_BATCHES, list(dict.fromkeys(keys))) if keys else {}
@@ -59,8 +64,10 @@ def _late(platform: Platform, topic: str, layer: str, newest: Sequence[Snapshot]
         return []
     given_up = {batch for _, batch in found}
     recorded = recorded_batches(platform, [batch for _, batch in keys])
-    unsettled = takewhile(lambda one: one.batch_id not in recorded, newest)
-    return [one for one in unsettled if one.batch_id in given_up]
+    # A worker that repeats a batch late adds a twin without rows: the record is of the first one.
+    settled = {first.snapshot_id for batch in recorded if (first := has_batch(table, batch))}
+    unsettled = takewhile(lambda one: one.snapshot_id not in settled, newest)
+    return [one for one in unsettled if one.batch_id in given_up - recorded]
 
 
 def _obstacle(
@@ -69,7 +76,7 @@ def _obstacle(
     """Why a table cannot go back to before its late batches."""
     ours = open_batch(platform, topic, layer)
     known = {one.batch_id for one in late} | ({ours.batch_id} if ours else set())
-    if any(not is_compaction(one) and one.batch_id not in known for one in above):
+    if any(not is_compaction(one) and not is_empty(one) and one.batch_id not in known for one in above):
         return "others have written to the table since"
     oldest = late[-1]
     was_empty = oldest.parent_id is None and int(oldest.summary.get("total-records", 0)) == oldest.added_records

@@ -1,6 +1,5 @@
 """What a cycle has to do, found out without Spark: a gate per topic, each with its outcome."""
 
-from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -12,6 +11,7 @@ from leanops.domain.schema import Schema
 from leanops.domain.snapshots import TableView, has_moved, new_range, valid_watermark
 from leanops.ports.state import ABANDONED_BATCHES, ATTEMPTS, BATCHES, SCHEMA_REGISTRY, Row
 from leanops.usecases.batches import wait_left_ms
+from leanops.usecases.late_batches import has_late_batches
 from leanops.usecases.operations import all_standing
 from leanops.usecases.platform import Platform
 
@@ -41,24 +41,22 @@ class _Known:
 
     failures: Mapping[str, Row]
     begun: Collection[str]
-    abandoned: Mapping[str, Collection[str]]
-    """Pipeline → batches that were given up."""
+    abandoned: Collection[str]
+    """Pipelines with a batch that was given up."""
 
     @classmethod
     def of(cls, platform: Platform) -> "_Known":
         failures = {str(stored.row["pipeline_id"]): stored.row for stored in platform.state.rows(ATTEMPTS)}
         begun = {str(stored.row["pipeline_id"]) for stored in platform.state.rows(BATCHES)}
-        abandoned = defaultdict(set)
-        for stored in platform.state.rows(ABANDONED_BATCHES):
-            abandoned[str(stored.row["pipeline_id"])].add(str(stored.row["batch_id"]))
+        abandoned = {str(stored.row["pipeline_id"]) for stored in platform.state.rows(ABANDONED_BATCHES)}
         return cls(failures, begun, abandoned)
 
-    def has_to_finish(self, topic: str, layer: str, table: TableView | None) -> bool:
+    def has_to_finish(self, platform: Platform, topic: str, layer: str, table: TableView | None) -> bool:
         """Whether a batch has to be finished, or one that was given up has come in late and has to go."""
         pipeline = pipeline_id(topic, layer)
-        given_up = self.abandoned.get(pipeline, ())
-        committed = table.ancestors() if table and given_up else []
-        return pipeline in self.begun or any(snapshot.batch_id in given_up for snapshot in committed)
+        if pipeline in self.begun or table is None or pipeline not in self.abandoned:
+            return pipeline in self.begun
+        return has_late_batches(platform, topic, layer, table)
 
 
 def plan_cycle(platform: Platform, topics: Sequence[str] | None, *, force: bool = False) -> list[TopicPlan]:
@@ -112,11 +110,11 @@ def _work(platform: Platform, topic: str, schema: Schema | None, known: _Known) 
     rows = _new_rows(raw, standardized)
     failures = {layer: known.failures.get(pipeline_id(topic, layer)) for layer in (STANDARDIZED, CURATED)}
     held = {layer: _held_back(platform, failure) for layer, failure in failures.items()}
-    to_standardize = rows > 0 or known.has_to_finish(topic, STANDARDIZED, standardized)
+    to_standardize = rows > 0 or known.has_to_finish(platform, topic, STANDARDIZED, standardized)
     standardize = to_standardize and held[STANDARDIZED] is None
     # What a held back Standardized does not bring is nothing to curate.
     to_curate = schema is not None and (
-        standardize or known.has_to_finish(topic, CURATED, curated) or _is_ahead(standardized, curated)
+        standardize or known.has_to_finish(platform, topic, CURATED, curated) or _is_ahead(standardized, curated)
     )
     curate = to_curate and held[CURATED] is None
     reason = (held[STANDARDIZED] if to_standardize else None) or (held[CURATED] if to_curate else None)

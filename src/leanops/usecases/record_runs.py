@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from leanops.domain.batches import CURATED, STANDARDIZED, Batch
+from leanops.domain.errors import UnbalancedBatchError
 from leanops.domain.evolution import ADDED
 from leanops.domain.schema import Schema
 from leanops.domain.snapshots import Snapshot, has_batch, watermark_from
@@ -148,8 +149,13 @@ def complete_begun(
         table = platform.catalog.load(name) if batch else None
         if batch is None or table is None or not has_batch(table, batch.batch_id):
             continue
-        if not accept_counts:
+        try:
             table = without_late_batches(platform, topic, layer, table, lease)
+        except UnbalancedBatchError:
+            if not accept_counts:
+                raise
+            # It stays open until the table is replaced.
+            continue
         snapshot = has_batch(table, batch.batch_id)
         if snapshot is None:
             continue

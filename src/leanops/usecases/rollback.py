@@ -7,12 +7,14 @@ from typing import Any
 
 import msgspec
 
+from leanops.domain.batches import STANDARDIZED
 from leanops.domain.errors import UsageError
 from leanops.domain.operations import Accept, Accepted, Operation, Place, Scope, Stage, Work, agrees
 from leanops.domain.schema import Schema
 from leanops.domain.snapshots import TableView, Watermark, is_ancestor, new_range, valid_watermark, watermark_from
 from leanops.usecases.batches import schema_of_version
 from leanops.usecases.carry_out import carry_out
+from leanops.usecases.late_batches import has_late_batches
 from leanops.usecases.leases import Lease, held
 from leanops.usecases.operations import begin, check_free
 from leanops.usecases.places import new_operation, settle
@@ -62,16 +64,7 @@ def plan_rollback(platform: Platform, topic: str, *, snapshot: int | None = None
     target = snapshot if snapshot is not None else _head_at(view, at_ms or 0)
     if target not in view.snapshots:
         raise UsageError(f"{view.name} has no snapshot {target}; leanops topics show {topic} lists those it has")
-    then = valid_watermark(replace(view, head=target))
-    if then is None:
-        raise UsageError(
-            f"snapshot {target} of {view.name} is older than its first batch; there is nothing to go back to"
-        )
-    if then.key_check and now.key_check and then.key_check != now.key_check:
-        raise UsageError(
-            f"{topic}: a rebuild with another key lies between, and rows sealed with the one before would come back; "
-            f"set LEANOPS_PII_KEY to that key and go back with: leanops rebuild {topic} --new-key"
-        )
+    then = _then(platform, topic, view, target, now)
     by_replace = not is_ancestor(view, target)
     if by_replace:
         _check_same_keys(platform, topic, schema, then)
@@ -153,6 +146,27 @@ def _active(platform: Platform, topic: str) -> Schema:
     if schema is None:
         raise UsageError(f"topic {topic!r} has no schema, so it has no tables to roll back")
     return schema
+
+
+def _then(platform: Platform, topic: str, view: TableView, target: int, now: Watermark) -> Watermark:
+    """The watermark at the snapshot to go back to; raises where that must not come back."""
+    back = replace(view, head=target)
+    if has_late_batches(platform, topic, STANDARDIZED, back):
+        raise UsageError(
+            f"snapshot {target} of {view.name} holds a batch that had been given up and was committed late; choose one "
+            "from before it"
+        )
+    then = valid_watermark(back)
+    if then is None:
+        raise UsageError(
+            f"snapshot {target} of {view.name} is older than its first batch; there is nothing to go back to"
+        )
+    if then.key_check and now.key_check and then.key_check != now.key_check:
+        raise UsageError(
+            f"{topic}: a rebuild with another key lies between, and rows sealed with the one before would come back; "
+            f"set LEANOPS_PII_KEY to that key and go back with: leanops rebuild {topic} --new-key"
+        )
+    return then
 
 
 def _head_at(view: TableView, at_ms: int) -> int:

@@ -34,7 +34,7 @@ from leanops.transforms import quarantine
 from leanops.transforms import standardize as rows
 from leanops.transforms.flatten import FlattenPlan, Telling, cells, observed_kinds
 from leanops.transforms.versions import STORED
-from leanops.usecases.batches import abandon, begin, checkpoint, open_batch, repair_checkpoint
+from leanops.usecases.batches import begin, begin_another, checkpoint, open_batch, repair_checkpoint
 from leanops.usecases.drift import Memory
 from leanops.usecases.late_batches import is_abandoned, without_late_batches
 from leanops.usecases.leases import Lease
@@ -111,7 +111,7 @@ def _next_batch(
     ):
         return begun
     # What it was begun with no longer holds: another schema may make other keys of the same events.
-    abandon(platform, topic, STANDARDIZED, target.name, lease)
+    begin_another(platform, topic, STANDARDIZED, target.name, lease)
     source = new_range(raw, mark)
     if source is None:
         return None

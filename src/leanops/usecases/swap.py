@@ -1,11 +1,12 @@
 """What was built beside the live tables takes their place: error rows first, Standardized, Curated last."""
 
 from collections.abc import Mapping
+from contextlib import suppress
 
 import msgspec
 
 from leanops.domain.batches import CURATED, STANDARDIZED, Batch
-from leanops.domain.errors import CommitRefusedError
+from leanops.domain.errors import CommitRefusedError, UnbalancedBatchError
 from leanops.domain.operations import Operation, Scope
 from leanops.domain.snapshots import (
     has_batch,
@@ -45,12 +46,13 @@ def swap(shadow: Shadow) -> None:
 
 def head_to_replace(platform: Platform, operation: Operation, layer: str, name: str, lease: Lease) -> int | None:
     """The head of a live table; raises CommitRefusedError where it holds other rows than when the operation began."""
-    view = platform.catalog.load(name)
-    if view and not is_same_data(view, operation.head_of(layer)):
+    view, expected, agreed = platform.catalog.load(name), operation.head_of(layer), operation.agreed_heads
+    if view is None or is_same_data(view, expected) or (layer in agreed and agreed[layer] == view.head):
+        return view.head if view else None
+    with suppress(UnbalancedBatchError):
         view = without_late_batches(platform, operation.topic, layer, view, lease)
-    head, agreed = view.head if view else None, operation.agreed_heads
-    if view is None or is_same_data(view, operation.head_of(layer)) or (layer in agreed and agreed[layer] == head):
-        return head
+        if is_same_data(view, expected):
+            return view.head
     again = f"leanops rebuild {operation.topic}"
     raise CommitRefusedError(
         f"{name} was changed by another writer since the operation began; nothing was replaced; replace that too with: "

@@ -47,12 +47,11 @@ class SchemaFiles:
         now = self.active(topic)
         return sorted({int(found[1]) for found in names if found} | ({now.version} if now else set()))
 
-    def keep(self, topic: str, version: int, text: str, *, instead_of: str | None = None) -> None:
-        """Put a version into the archive, unless it holds something else than what was seen there."""
+    def keep(self, topic: str, version: int, text: str) -> None:
+        """Put a version into the archive, once and for all."""
         name, data = _archived(topic, version), text.encode()
-        before = None if instead_of is None else instead_of.encode()
-        if not self._files.replace(name, before, data) and self._files.get(name) != data:
-            raise CommitRefusedError(f"{topic}: another schema was kept as version {version} meanwhile")
+        if not self._files.replace(name, None, data) and self._files.get(name) != data:
+            raise CommitRefusedError(f"{topic}: another schema was kept as version {version}")
 
     def activate(self, topic: str, version: int) -> None:
         """Make a version of the archive the active one, in one write; twice is once. The archive keeps the other."""
