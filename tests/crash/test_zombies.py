@@ -119,7 +119,7 @@ def checkpoint_before_data(patch: pytest.MonkeyPatch) -> None:
 def new_batch_id_on_retry(patch: pytest.MonkeyPatch) -> None:
     for module in (standardize, curate):
         patch.setattr(module, "open_batch", lambda *_: None)
-        patch.setattr(module, "abandon", lambda *_: None)
+        patch.setattr(module, "begin_another", lambda *_: None)
 
 
 def ignore_error_id(patch: pytest.MonkeyPatch) -> None:

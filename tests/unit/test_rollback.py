@@ -19,7 +19,7 @@ from leanops.ports.state import ABANDONED_BATCHES
 from leanops.usecases.carry_out import cancel, resume
 from leanops.usecases.curate import source_moved
 from leanops.usecases.deploy_schema import deploy_schema
-from leanops.usecases.leases import unlock
+from leanops.usecases.leases import held, unlock
 from leanops.usecases.operations import standing
 from leanops.usecases.platform import Platform
 from leanops.usecases.rollback import plan_rollback, roll_back_topic
@@ -303,7 +303,8 @@ def test_a_rollback_of_which_curateds_snapshot_expired_ends_without_it(tables: T
     resume(tables.platform, "orders")
     assert standing(tables.platform, "orders") is None
     assert tables.view(STANDARD).head == first
-    assert source_moved(tables.platform, "orders", tables.schema)
+    with held(tables.platform, "topic/orders") as lease:
+        assert source_moved(tables.platform, "orders", tables.schema, lease)
 
 
 def test_a_pause_that_comes_after_its_rollback_was_undone_is_refused(tables: Tables) -> None:

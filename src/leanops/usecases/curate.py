@@ -58,13 +58,16 @@ def prepare(
     return _Work(platform, lake, batch, schema, source, target).prepared(accept_errors=accept_errors)
 
 
-def source_moved(platform: Platform, topic: str, schema: Schema) -> bool:
+def source_moved(platform: Platform, topic: str, schema: Schema, lease: Lease) -> bool:
     """Whether Curated was made from a Standardized that is no more."""
     databases = platform.rules.databases
     source = platform.catalog.load(databases.standardized_table(topic))
     target = platform.catalog.load(databases.curated_table(schema.table_name))
     mark = valid_watermark(target) if target else None
-    return source is not None and mark is not None and has_moved(source, mark)
+    if source is None or mark is None:
+        return False
+    # A late batch must not speak for a table that was rolled back beneath it.
+    return has_moved(without_late_batches(platform, topic, STANDARDIZED, source, lease), mark)
 
 
 def curated_definition(schema: Schema) -> TableDefinition:

@@ -221,7 +221,7 @@ class _Cycle:
         assert schema is not None
         job.started = time.monotonic()
         self.progress(job.plan.topic, "curate")
-        if curate.source_moved(self.platform, job.plan.topic, schema):
+        if curate.source_moved(self.platform, job.plan.topic, schema, job.lease):
             self._recurate(job, schema)
             return
         job.lake = self.platform.lake()
