@@ -28,7 +28,9 @@ def test_a_batch_of_the_largest_payloads_goes_to_python_in_pieces_that_arrow_can
     )
     plan = FlattenPlan({}, Limits(), "$.id", (), None)
     found = cells(raw, plan).agg(F.count("observed").alias("pieces"), F.count(F.lit(1)).alias("rows")).first()
-    assert (found.pieces, found.rows) == (2, rows)
+    assert found.rows == rows
+    # Spark 4.1 cuts by bytes as well, so it makes more of them.
+    assert found.pieces == 2 if spark.version.startswith("3.5") else found.pieces > 2
 
 
 def test_a_batch_that_is_killed_after_its_alter_does_not_get_new_columns_again(world: World) -> None:
