@@ -49,29 +49,38 @@ def test_a_batch_that_a_deployment_gave_up_leaves_no_trace(world: World, layer: 
         stalls.check()
 
 
+def stalled_meanwhile(world: World, layer: int) -> Callable[[], None]:
+    """A cycle in a thread of its own that stands before a commit; what is returned lets it go on to its end."""
+    stands, goes_on = Event(), Event()
+
+    def wait() -> None:
+        stands.set()
+        goes_on.wait(120)
+
+    stall = Stall(layer, wait)
+    worker = Thread(target=lambda: stalled(stall, lambda: world.cycle(world.platform(step=at_merge(stall)))))
+    worker.start()
+    assert stands.wait(120)
+
+    def let_go() -> None:
+        goes_on.set()
+        worker.join(120)
+
+    return let_go
+
+
 @LAYERS
 def test_a_batch_that_a_deployment_gave_up_lands_in_the_middle_of_the_next(world: World, layer: int) -> None:
-    stalls, ours, theirs = Stalls(world), Event(), Event()
+    stalls = Stalls(world)
     stalls.arrive(4)
     world.settle()
     stalls.arrive(4)
-
-    def wait() -> None:
-        ours.set()
-        theirs.wait(120)
-
-    late = Stall(layer, wait)
-    worker = Thread(target=lambda: stalled(late, lambda: world.cycle(world.platform(step=at_merge(late)))))
-    worker.start()
-    assert ours.wait(120)
+    let_go = stalled_meanwhile(world, layer)
     deploy(world, renamed(2))
-
-    def let_go() -> None:
-        theirs.set()
-        worker.join(120)
-
-    other = Stall(layer, let_go)
+    # Standardized is done where Curated stalled, so the next commit is that of the same layer.
+    other = Stall(1, let_go)
     world.cycle(world.platform(step=at_merge(other)))
+    assert other.at
     world.wait_for_leases()
     world.settle()
     stalls.check()
@@ -92,25 +101,12 @@ def test_a_batch_under_other_keys_is_taken_out_of_a_rebuilt_table(world: World) 
 
 def test_a_batch_that_lands_during_a_recuration_is_not_taken_for_curated(world: World) -> None:
     """Two stalls: the recuration pauses before its swap, and there the batch that it had given up comes in."""
-    stalls, ours, theirs = Stalls(world), Event(), Event()
+    stalls = Stalls(world)
     stalls.arrive(4)
     world.settle()
     stalls.arrive(4)
-
-    def wait() -> None:
-        ours.set()
-        theirs.wait(120)
-
-    late = Stall(1, wait)
-    worker = Thread(target=lambda: stalled(late, lambda: world.cycle(world.platform(step=at_merge(late)))))
-    worker.start()
-    assert ours.wait(120)
+    let_go = stalled_meanwhile(world, 1)
     world.wait_for_leases()
-
-    def let_go() -> None:
-        theirs.set()
-        worker.join(120)
-
     other = Stall("before replace curated", let_go)
     rebuild_topic(world.platform(step=other), "orders", "tester", scope=Scope.CURATED, accept=Accept.ALL)
     assert other.at
