@@ -8,9 +8,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from bench.rows import Row, row, say
-from leanops.domain.envelope import Envelope
-from leanops.domain.events import Event
-from leanops.domain.records import raw_record
+from leanops.domain.event.envelope import Envelope
+from leanops.domain.event.lines import Event
+from leanops.domain.event.record import raw_record
 from leanops.runtimes.embedded import Embedded, create_home
 from leanops.runtimes.ingestion import DeliveryPart, breakers_of, process, processor_of, stream_of
 from leanops.usecases.deliver import Limits, Stream, deliver

@@ -9,7 +9,7 @@ from typing import Any
 
 from bench.data import TOPIC_SCHEMA, raw_table
 from bench.rows import Row, row, say
-from leanops.domain.schema import Schema, schema_from_json
+from leanops.domain.schema.model import Schema, schema_from_json
 from leanops.runtimes.embedded import Embedded, create_home
 from leanops.usecases.deploy_schema import deploy_schema
 from leanops.usecases.plan_schema import plan_schema

@@ -7,7 +7,7 @@ from typing import Any
 
 import typer.main
 
-from leanops.domain.schema import Schema
+from leanops.domain.schema.model import Schema
 from leanops.entrypoints.cli.app import app
 from leanops.settings import Settings
 

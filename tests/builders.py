@@ -13,10 +13,10 @@ from leanops.adapters.files.schemas import SchemaFiles
 from leanops.adapters.iceberg.catalog import IcebergCatalog
 from leanops.adapters.iceberg.local import LocalCatalog
 from leanops.adapters.sql.state import SqlState
-from leanops.domain.batches import STANDARDIZED, Batch
-from leanops.domain.events import Event
-from leanops.domain.schema import Schema, schema_from_json
-from leanops.domain.snapshots import Snapshot, TableView, Watermark
+from leanops.domain.event.lines import Event
+from leanops.domain.schema.model import Schema, schema_from_json
+from leanops.domain.table.batch import STANDARDIZED, Batch
+from leanops.domain.table.history import Snapshot, TableView, Watermark
 from leanops.ports.tables import Lake
 from leanops.usecases.platform import Platform, Rules, Secret
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from leanops.domain.envelope import Envelope
+from leanops.domain.event.envelope import Envelope
 from leanops.runtimes.aws import Aws
 from leanops.settings import Settings
 from leanops.usecases.breaker import Breakers

@@ -10,7 +10,7 @@ from typing import Any
 from leanops.adapters.files.folder import Folder
 from leanops.adapters.sql.buffer import SqlBuffer
 from leanops.adapters.sql.queue import SqlQueue
-from leanops.domain.topics import queue_name
+from leanops.domain.event.names import queue_name
 from leanops.ports.clock import millis
 from leanops.usecases.deliver import Flushed, Stream, deliver, resume
 from leanops.usecases.ingest import Ingested, Processor, work

@@ -13,9 +13,9 @@ from typing import Any
 from leanops.adapters.files.folder import Folder
 from leanops.adapters.sql.queue import SqlQueue
 from leanops.adapters.sql.state import SqlState
-from leanops.domain.envelope import Envelope, envelopes_in
 from leanops.domain.errors import QueueUnavailableError, SourceUnavailableError
-from leanops.domain.topics import queue_name
+from leanops.domain.event.envelope import Envelope, envelopes_in
+from leanops.domain.event.names import queue_name
 from leanops.ports.clock import millis
 from leanops.ports.files import Files
 from leanops.ports.queue import Outgoing, Queue

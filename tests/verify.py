@@ -5,7 +5,7 @@ from collections import Counter
 from datetime import UTC, datetime
 from typing import Any
 
-from leanops.domain.snapshots import valid_watermark, watermark_from
+from leanops.domain.table.history import valid_watermark, watermark_from
 from leanops.ports.state import BATCHES
 from leanops.views.sources import Sources
 from tests.oracle.model import CURATED_COUNTS, STANDARDIZED_COUNTS, Model

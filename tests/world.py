@@ -12,7 +12,7 @@ from leanops.adapters.files.folder import Folder
 from leanops.adapters.files.schemas import SchemaFiles
 from leanops.adapters.sql.state import SqlState
 from leanops.domain.errors import LeanOpsError
-from leanops.domain.topics import Databases
+from leanops.domain.event.names import Databases
 from leanops.ports.tables import Lake
 from leanops.runtimes.embedded import Embedded
 from leanops.usecases.deploy_schema import deploy_schema

@@ -13,9 +13,9 @@ import pytest
 from leanops.adapters.files.folder import Folder
 from leanops.adapters.gcp.subscriber import PubSub
 from leanops.adapters.sql.state import SqlState
-from leanops.domain.envelope import micros
 from leanops.domain.errors import QueueUnavailableError
-from leanops.domain.shards import Shard
+from leanops.domain.event.envelope import micros
+from leanops.domain.event.shards import Shard
 from leanops.ports.queue import Outgoing
 from leanops.usecases.bridge import Bridge
 from leanops.usecases.bridge_target import Target

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from leanops.domain.envelope import Envelope, envelopes_in
-from leanops.domain.topics import queue_name
+from leanops.domain.event.envelope import Envelope, envelopes_in
+from leanops.domain.event.names import queue_name
 from leanops.ports.state import WORKERS
 from leanops.runtimes.embedded import Embedded
 from leanops.usecases.topics import add_topic

@@ -13,8 +13,8 @@ import pytest
 from leanops.adapters.aws.files import S3Files
 from leanops.adapters.aws.queue import SqsQueue
 from leanops.adapters.aws.state import DynamoState
-from leanops.domain.envelope import Envelope, envelopes_in
-from leanops.domain.topics import queue_name
+from leanops.domain.event.envelope import Envelope, envelopes_in
+from leanops.domain.event.names import queue_name
 from leanops.ports.state import SCHEMA_REGISTRY, WORKERS
 from tests.cloud import Cloud
 from tests.engines import moto, require

@@ -12,9 +12,9 @@ import pytest
 
 from leanops.adapters.aws.files import S3Files
 from leanops.adapters.aws.queue import SqsQueue
-from leanops.domain.envelope import Envelope, envelopes_in
 from leanops.domain.errors import PartlySentError
-from leanops.domain.topics import queue_name
+from leanops.domain.event.envelope import Envelope, envelopes_in
+from leanops.domain.event.names import queue_name
 from leanops.ports.queue import Outgoing
 from tests.inbox import Inbox, bridging, message, until
 

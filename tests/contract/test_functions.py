@@ -10,8 +10,8 @@ import msgspec
 import pytest
 
 from leanops.adapters.aws.state import DynamoState
-from leanops.domain.envelope import encoded
 from leanops.domain.errors import UsageError
+from leanops.domain.event.envelope import encoded
 from leanops.entrypoints.lambdas import breakers, dead_letters, invocation, processor, transform
 from leanops.ports.state import BREAKERS, ERROR_TRACKER, SCHEMA_REGISTRY
 from leanops.usecases.undelivered import PROGRESS

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from leanops.adapters.aws.queue import SqsQueue
 from leanops.adapters.sql.queue import SqlQueue
-from leanops.domain.envelope import Envelope, encoded, envelopes_in
+from leanops.domain.event.envelope import Envelope, encoded, envelopes_in
 from leanops.ports.queue import MAX_RECEIVES, Depth, Outgoing, dead_letters
 from leanops.usecases.ingest import work
 from tests.hub import hub_in

@@ -12,7 +12,7 @@ from leanops.adapters.aws.files import S3Files
 from leanops.adapters.files.folder import Folder
 from leanops.adapters.files.schemas import SchemaFiles
 from leanops.domain.errors import CommitRefusedError, InvalidSchemaError, InvalidTopicError, UsageError
-from leanops.domain.schema import schema_from_json
+from leanops.domain.schema.model import schema_from_json
 from leanops.ports.files import Files
 from leanops.ports.schemas import Pending
 from leanops.usecases.audit import Actor

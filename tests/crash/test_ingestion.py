@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from leanops.domain.envelope import Envelope, encoded
 from leanops.domain.errors import CommitUnknownError
-from leanops.domain.records import raw_record
+from leanops.domain.event.envelope import Envelope, encoded
+from leanops.domain.event.record import raw_record
 from leanops.ports.queue import Outgoing
 from leanops.ports.state import ERROR_TRACKER
 from leanops.usecases.deliver import SNAPSHOTS_BEFORE_EXPIRY, _flush, deliver

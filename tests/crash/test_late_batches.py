@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from leanops.domain.operations import Accept, Scope
+from leanops.domain.table.operation import Accept, Scope
 from leanops.usecases.deploy_schema import Consent, deploy_schema
 from leanops.usecases.rebuild import rebuild_topic
 from tests.crash.batches import BY_ORDER, SCHEMA

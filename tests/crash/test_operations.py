@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from leanops.domain.errors import LeanOpsError
-from leanops.domain.operations import Accept, Scope
-from leanops.domain.snapshots import valid_watermark
+from leanops.domain.table.history import valid_watermark
+from leanops.domain.table.operation import Accept, Scope
 from leanops.ports.state import BATCHES
 from leanops.usecases.deploy_schema import Consent, deploy_schema
 from leanops.usecases.operations import all_standing, standing

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from leanops.domain.operations import Accept
+from leanops.domain.table.operation import Accept
 from leanops.usecases.rebuild import rebuild_topic
 from leanops.usecases.run_cycle import run_cycle
 from leanops.views.balance import whole_topic

@@ -10,10 +10,10 @@ import sqlalchemy as sa
 
 from leanops.adapters.files.folder import Folder
 from leanops.adapters.iceberg.local import LocalCatalog, sync_filesystem
-from leanops.domain.envelope import Envelope
+from leanops.domain.event.envelope import Envelope
+from leanops.domain.event.record import raw_record
 from leanops.domain.failures import Rule
-from leanops.domain.records import raw_record
-from leanops.domain.tables import ERRORS
+from leanops.domain.table.definitions import ERRORS
 from leanops.ports.state import ERROR_TRACKER
 from leanops.runtimes.embedded import Embedded, create_home
 from leanops.usecases.dead_letters import DeadLetter, bury

@@ -7,7 +7,7 @@ import pytest
 
 from leanops.adapters.iceberg import lake as lake_module
 from leanops.adapters.iceberg.catalog import IcebergCatalog
-from leanops.domain.operations import Accept
+from leanops.domain.table.operation import Accept
 from leanops.usecases import carry_out, operations, record_runs
 from leanops.usecases.rebuild import rebuild_topic
 from tests.crash.inside import telling_scans

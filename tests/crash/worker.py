@@ -8,7 +8,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from leanops.domain.operations import Accept
+from leanops.domain.table.operation import Accept
 from leanops.ports.tables import Merge
 from leanops.runtimes.embedded import Embedded
 from leanops.usecases.deploy_schema import Consent, deploy_schema

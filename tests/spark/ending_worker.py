@@ -6,7 +6,7 @@ import signal
 import sys
 from pathlib import Path
 
-from leanops.domain.batches import STANDARDIZED
+from leanops.domain.table.batch import STANDARDIZED
 from leanops.runtimes.embedded import Embedded
 from leanops.usecases.deploy_schema import deploy_schema
 from leanops.usecases.run_cycle import run_cycle

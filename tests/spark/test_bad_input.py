@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from leanops.domain.batches import ColumnLimits
 from leanops.domain.errors import CommitRefusedError
+from leanops.domain.limits import ColumnLimits
 from leanops.ports.state import BATCHES
 from leanops.ports.tables import Lake
 from leanops.usecases.deploy_schema import Consent, deploy_schema

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql import functions as F
 
-from leanops.domain.schema import Schema
+from leanops.domain.schema.model import Schema
 from leanops.runtimes.embedded import Embedded
 from leanops.transforms.casts import cast
 from tests.oracle import casts as model

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from leanops.domain.batches import CURATED, STANDARDIZED
 from leanops.domain.errors import InvalidSchemaError
-from leanops.domain.tables import CURATED_SYSTEM_COLUMNS
+from leanops.domain.table.batch import CURATED, STANDARDIZED
+from leanops.domain.table.definitions import CURATED_SYSTEM_COLUMNS
 from leanops.usecases.deploy_schema import Consent, deploy_schema
 from leanops.usecases.leases import acquire
 from tests.oracle.streams import SCHEMA, make_stream

@@ -10,9 +10,9 @@ import pytest
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from leanops.domain.planning import Outcome
-from leanops.domain.schema import ColumnType, DateFormat, TypeName
-from leanops.domain.tables import RAW
+from leanops.domain.schema.model import ColumnType, DateFormat, TypeName
+from leanops.domain.table.definitions import RAW
+from leanops.domain.table.outcome import Outcome
 from leanops.emulation.homes import fresh_home
 from leanops.emulation.kinds import Kind
 from leanops.emulation.phases import Emulation

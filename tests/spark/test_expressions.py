@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql import functions as F
 
-from leanops.domain.schema import schema_from_json
+from leanops.domain.schema.model import schema_from_json
 from leanops.runtimes.embedded import Embedded
 from leanops.transforms.curate import Source, judged
 from leanops.transforms.mask import masked, sealed, with_key

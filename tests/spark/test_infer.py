@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from leanops.domain.errors import UsageError
-from leanops.domain.schema import schema_from_json
+from leanops.domain.schema.model import schema_from_json
 from leanops.usecases.infer_schema import Inferred, infer_schema
 from leanops.usecases.plan_schema import plan_schema
 from tests.oracle.rows import LANDED, RawRow

@@ -6,8 +6,7 @@ import pytest
 from pyspark.sql import functions as F
 
 from leanops.adapters.iceberg.session import ROWS_PER_ARROW_BATCH
-from leanops.domain.batches import ColumnLimits
-from leanops.domain.flatten import Limits
+from leanops.domain.limits import ColumnLimits, Limits
 from leanops.runtimes.embedded import Embedded
 from leanops.transforms.flatten import FlattenPlan, cells
 from leanops.usecases import standardize

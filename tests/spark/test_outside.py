@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from leanops.domain.errors import CommitRefusedError, UsageError
-from leanops.domain.operations import Accept, Scope
-from leanops.domain.snapshots import valid_watermark
+from leanops.domain.table.history import valid_watermark
+from leanops.domain.table.operation import Accept, Scope
 from leanops.ports.tables import Lake, Merge
 from leanops.usecases.carry_out import resume
 from leanops.usecases.deploy_schema import Consent, deploy_schema

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from leanops.adapters.files.folder import Folder
-from leanops.domain.compatibility import difference
+from leanops.domain.schema.diff import difference
 from leanops.ports.schemas import Pending
 from leanops.usecases.audit import Actor
 from leanops.usecases.finish import finish_operations

@@ -4,9 +4,9 @@ import json
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from leanops.domain.operations import Accept
-from leanops.domain.schema import schema_from_json
-from leanops.domain.schema_plan import SchemaPlan
+from leanops.domain.schema.model import schema_from_json
+from leanops.domain.schema.plan import SchemaPlan
+from leanops.domain.table.operation import Accept
 from leanops.usecases.deploy_schema import Consent, deploy_schema
 from leanops.usecases.plan_schema import plan_schema
 from tests.oracle.rows import RawRow

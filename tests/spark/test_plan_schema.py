@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from leanops.domain.compatibility import Kind
 from leanops.domain.errors import UsageError
-from leanops.domain.schema import Schema, schema_from_json
-from leanops.domain.schema_plan import SchemaPlan
+from leanops.domain.schema.diff import Kind
+from leanops.domain.schema.model import Schema, schema_from_json
+from leanops.domain.schema.plan import SchemaPlan
 from leanops.usecases.deploy_schema import Consent, deploy_schema
 from leanops.usecases.plan_schema import failing_rows, plan_schema
 from tests.oracle.model import Model

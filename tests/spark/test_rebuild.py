@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from leanops.domain.errors import OperationBlockedError, RetryableError, TopicPausedError
-from leanops.domain.operations import Accept, Scope
+from leanops.domain.table.operation import Accept, Scope
 from leanops.usecases.carry_out import cancel, resume
 from leanops.usecases.deploy_schema import Consent, deploy_schema
 from leanops.usecases.operations import standing

@@ -4,7 +4,7 @@ import json
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from leanops.domain.tables import breaks_merge, is_engine_name
+from leanops.domain.table.definitions import breaks_merge, is_engine_name
 from leanops.runtimes.embedded import Embedded
 from leanops.usecases.rebuild import rebuild_topic
 from tests.builders import column, schema_text

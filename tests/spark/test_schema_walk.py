@@ -4,9 +4,9 @@ import json
 import random
 from typing import Any
 
-from leanops.domain.compatibility import Kind
-from leanops.domain.operations import Accept, Scope
-from leanops.domain.schema import schema_from_json
+from leanops.domain.schema.diff import Kind
+from leanops.domain.schema.model import schema_from_json
+from leanops.domain.table.operation import Accept, Scope
 from leanops.usecases.deploy_schema import NOTHING_MORE, Consent, Deployed, deploy_schema
 from leanops.usecases.infer_schema import infer_schema
 from leanops.usecases.plan_schema import failing_rows, plan_schema

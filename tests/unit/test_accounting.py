@@ -6,15 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leanops.domain import accounting
-from leanops.domain.accounting import CuratedCounts, StandardizedCounts, Totals
-from leanops.domain.batch_warnings import of_standardized
 from leanops.domain.errors import UnbalancedBatchError
+from leanops.domain.table import balance
+from leanops.domain.table.balance import CuratedCounts, StandardizedCounts, Totals
+from leanops.domain.table.warnings import of_standardized
 
 NUMBER = st.integers(0, 1_000_000)
 STANDARDIZED = ["inserted", "updated", "duplicates", "superseded", "parse_errors"]
 CURATED = ["inserted", "updated", "unchanged", "errors"]
-BESIDE = {*accounting.BESIDE, "behind", "cross_period", "late_corrections", "cde_missing"}
+BESIDE = {*balance.BESIDE, "behind", "cross_period", "late_corrections", "cde_missing"}
 
 
 @st.composite

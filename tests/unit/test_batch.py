@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leanops.domain.batches import Batch, ColumnLimits, from_text, new_batch_id, pipeline_id, to_text
-from leanops.domain.flatten import Limits
-from leanops.domain.planning import ROWS_PER_BIN, TOPICS_PER_BIN, Outcome, packed
+from leanops.domain.limits import ColumnLimits, Limits
+from leanops.domain.table.batch import Batch, from_text, new_batch_id, pipeline_id, to_text
+from leanops.domain.table.outcome import ROWS_PER_BIN, TOPICS_PER_BIN, Outcome, packed
 from tests.builders import NOW, batch
 
 MOMENTS = st.datetimes(datetime(2000, 1, 1), datetime(2099, 12, 31), timezones=st.just(UTC))

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from leanops.domain.accounting import Totals
-from leanops.domain.batches import CURATED, STANDARDIZED
 from leanops.domain.errors import StateConflictError
+from leanops.domain.table.balance import Totals
+from leanops.domain.table.batch import CURATED, STANDARDIZED
 from leanops.ports.state import ATTEMPTS, BATCHES, CHECKPOINTS
 from leanops.usecases.batches import (
     begin,

@@ -8,12 +8,12 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from leanops.domain.accounting import StandardizedCounts
-from leanops.domain.batches import CURATED, STANDARDIZED, Batch
 from leanops.domain.errors import EmulationError
-from leanops.domain.snapshots import TableView, watermark_of
-from leanops.domain.tables import OPS, RAW
-from leanops.domain.tables import STANDARDIZED as STANDARDIZED_TABLE
+from leanops.domain.table.balance import StandardizedCounts
+from leanops.domain.table.batch import CURATED, STANDARDIZED, Batch
+from leanops.domain.table.definitions import OPS, RAW
+from leanops.domain.table.definitions import STANDARDIZED as STANDARDIZED_TABLE
+from leanops.domain.table.history import TableView, watermark_of
 from leanops.emulation.boundaries import boundaries_of, local
 from leanops.runtimes.embedded import Embedded, create_home
 

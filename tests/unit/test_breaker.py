@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from leanops.adapters.sql.queue import SqlQueue
 from leanops.adapters.sql.state import SqlState
 from leanops.domain.breaker import Breaker, BreakerRules, State, breaker_of
-from leanops.domain.envelope import Envelope, encoded, micros
+from leanops.domain.event.envelope import Envelope, encoded, micros
 from leanops.ports.queue import Outgoing, Received
 from leanops.ports.state import BREAKERS, Key, Row, StateTable, Stored
 from leanops.runtimes import ingestion

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from leanops.domain.envelope import Envelope
 from leanops.domain.errors import FilesUnavailableError
+from leanops.domain.event.envelope import Envelope
 from tests.inbox import Gate, Inbox, away, bridging, message, until
 
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from leanops.adapters.sql.queue import SqlQueue
-from leanops.domain.envelope import Envelope, envelopes_in
 from leanops.domain.errors import FilesUnavailableError, PartlySentError, PermanentError
+from leanops.domain.event.envelope import Envelope, envelopes_in
 from leanops.ports.queue import Outgoing
 from tests.inbox import Gate, Inbox, bridging, dead_letters, message, until
 

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leanops.domain.columns import register
-from leanops.domain.paths import path_of
+from leanops.domain.payload.columns import register
+from leanops.domain.payload.paths import path_of
 from leanops.emulation.drifted import ADDED, REMOVED, TYPE_CHANGED, UNTOLD, Line, Seen, compare
 from leanops.emulation.layers import misnamed, plain_name
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from leanops.domain.envelope import Envelope, encoded, micros
+from leanops.domain.event.envelope import Envelope, encoded, micros
 from leanops.domain.failures import Rule, error_id
 from leanops.ports.queue import Outgoing, dead_letters
 from leanops.runtimes.embedded import Embedded

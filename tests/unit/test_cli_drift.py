@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from leanops.domain.tables import OPS
+from leanops.domain.table.definitions import OPS
 from leanops.runtimes.embedded import Embedded
 from leanops.usecases.topics import add_topic
 from tests.unit.conftest import Leanops

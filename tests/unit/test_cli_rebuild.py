@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from leanops.domain.accounting import Totals
-from leanops.domain.operations import Operation, Scope, Stage, Work
-from leanops.domain.tables import CURATED, STANDARDIZED
+from leanops.domain.table.balance import Totals
+from leanops.domain.table.definitions import CURATED, STANDARDIZED
+from leanops.domain.table.operation import Operation, Scope, Stage, Work
 from leanops.runtimes.embedded import Embedded
 from leanops.usecases.leases import Lease, acquire, release
 from leanops.usecases.operations import advance, begin, block

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from leanops.adapters.sql.queue import SqlQueue
-from leanops.domain.accounting import Totals
-from leanops.domain.tables import ERRORS, STANDARDIZED
+from leanops.domain.table.balance import Totals
+from leanops.domain.table.definitions import ERRORS, STANDARDIZED
 from leanops.emulation.homes import fresh_home
 from leanops.emulation.scenario import Scenario
 from leanops.entrypoints.cli.output import printable, shown

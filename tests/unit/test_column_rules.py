@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from leanops.domain.column_types import DateFormat, column_value, limit_value
 from leanops.domain.errors import InvalidSchemaError
-from leanops.domain.members import type_from_text
 from leanops.domain.problems import Problem
-from leanops.domain.schema import schema_from_json
+from leanops.domain.schema.model import schema_from_json
+from leanops.domain.schema.parse import type_from_text
+from leanops.domain.schema.types import DateFormat, column_value, limit_value
 from tests.builders import column, schema, schema_text
 from tests.oracle import casts
 

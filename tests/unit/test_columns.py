@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leanops.domain.columns import LONGEST_NAME, check_names, plain_name, register
 from leanops.domain.errors import PermanentError
-from leanops.domain.paths import path_of
-from leanops.domain.tables import ICEBERG_METADATA_COLUMNS, STANDARDIZED_SYSTEM_COLUMNS
+from leanops.domain.payload.columns import LONGEST_NAME, check_names, plain_name, register
+from leanops.domain.payload.paths import path_of
+from leanops.domain.table.definitions import ICEBERG_METADATA_COLUMNS, STANDARDIZED_SYSTEM_COLUMNS
 from tests.oracle import names as oracle
 from tests.oracle import vocabulary as words
 

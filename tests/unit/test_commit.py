@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from leanops.domain.accounting import StandardizedCounts, Totals
-from leanops.domain.batches import STANDARDIZED
 from leanops.domain.errors import CommitUnknownError, LeaseLostError, UnbalancedBatchError
-from leanops.domain.snapshots import valid_watermark
-from leanops.domain.tables import STANDARDIZED as STANDARDIZED_TABLE
+from leanops.domain.table.balance import StandardizedCounts, Totals
+from leanops.domain.table.batch import STANDARDIZED
+from leanops.domain.table.definitions import STANDARDIZED as STANDARDIZED_TABLE
+from leanops.domain.table.history import valid_watermark
 from leanops.ports.state import ATTEMPTS, CHECKPOINTS
 from leanops.ports.tables import Merge
 from leanops.usecases.batches import record_failure

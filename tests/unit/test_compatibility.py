@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leanops.domain.compatibility import Kind, difference, is_widening
-from leanops.domain.schema import ColumnType, Schema, TypeName
+from leanops.domain.schema.diff import Kind, difference, is_widening
+from leanops.domain.schema.model import ColumnType, Schema, TypeName
 from leanops.usecases.activate import fingerprint
 from tests.builders import column, schema
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from leanops.domain.breaker import State, breaker_of
-from leanops.domain.envelope import encoded
 from leanops.domain.errors import DeliveryUnavailableError, InfrastructureError, StateUnavailableError, UsageError
+from leanops.domain.event.envelope import encoded
 from leanops.entrypoints.lambdas import invocation, processor
 from leanops.entrypoints.lambdas.processor import process
 from leanops.ports.queue import PLATFORM_RECEIVES

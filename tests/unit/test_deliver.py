@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from leanops.domain.envelope import Envelope
-from leanops.domain.records import raw_record
-from leanops.domain.snapshots import new_range, valid_watermark
-from leanops.domain.tables import RAW, STANDARDIZED
+from leanops.domain.event.envelope import Envelope
+from leanops.domain.event.record import raw_record
+from leanops.domain.table.definitions import RAW, STANDARDIZED
+from leanops.domain.table.history import new_range, valid_watermark
 from leanops.ports.delivery import Waiting
 from leanops.ports.queue import Outgoing
 from leanops.ports.state import ERROR_TRACKER

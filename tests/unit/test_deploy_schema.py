@@ -16,7 +16,7 @@ from leanops.domain.errors import (
     UsageError,
 )
 from leanops.domain.problems import Code
-from leanops.domain.tables import ERRORS
+from leanops.domain.table.definitions import ERRORS
 from leanops.usecases.deploy_schema import Consent, deploy_schema
 from leanops.usecases.leases import held, unlock
 from leanops.usecases.platform import Platform, Secret

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from leanops.domain.errors import SourceUnavailableError
-from leanops.domain.tables import OPS
+from leanops.domain.table.definitions import OPS
 from leanops.ports.listing import ListedTopic, Subscription
 from leanops.usecases.discover import Action, Wanted, discover, tfvars
 from leanops.usecases.topics import add_topic, list_topics

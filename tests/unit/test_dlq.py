@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from leanops.domain.envelope import Envelope, encoded, micros
 from leanops.domain.errors import QueueUnavailableError, UsageError
+from leanops.domain.event.envelope import Envelope, encoded, micros
 from leanops.domain.failures import Rule, error_id
-from leanops.domain.tables import ERRORS
+from leanops.domain.table.definitions import ERRORS
 from leanops.ports.delivery import MAX_RECORD_BYTES
 from leanops.ports.queue import MAX_RECEIVES, Outgoing, dead_letters
 from leanops.ports.state import ERROR_TRACKER
@@ -144,7 +144,7 @@ def test_events_of_topics_that_nobody_registered_are_dead_letters(hub: Hub, topi
 
 
 def test_a_record_with_broken_attributes_is_a_dead_letter_all_the_same() -> None:
-    from leanops.domain.records import Unroutable
+    from leanops.domain.event.record import Unroutable
 
     record = b'{"message_id":"m","publish_time":1,"topic_name":"t","json_payload":"","ingestion_ts":1,"attributes":"{"}'
     assert unroutable(Unroutable(record, "ghosts", "nobody knows it")).body == record

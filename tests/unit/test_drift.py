@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leanops.domain import evolution
-from leanops.domain.evolution import PathMemory
-from leanops.domain.flatten import KINDS as KINDS_OF_CELLS
+from leanops.domain.payload import evolution
+from leanops.domain.payload.evolution import PathMemory
+from leanops.domain.payload.flatten import KINDS as KINDS_OF_CELLS
 from leanops.ports.state import DRIFT_STATE
 from leanops.usecases.drift import Memory, drift_rows, mark_logged, note_kinds
 from leanops.usecases.platform import Platform

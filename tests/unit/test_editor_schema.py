@@ -10,7 +10,7 @@ from hypothesis import given
 from jsonschema import Draft202012Validator
 
 from bench.data import TOPIC_SCHEMA
-from leanops.domain.lint import lint
+from leanops.domain.schema.lint import lint
 from leanops.emulation.profiles import PROFILES
 from tests.oracle import vocabulary
 from tests.unit.test_lint_laws import CHANGES, WHOLE, written

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from leanops.domain.failures import error_id
-from leanops.domain.tables import CURATED, ERRORS, STANDARDIZED
+from leanops.domain.table.definitions import CURATED, ERRORS, STANDARDIZED
 from leanops.runtimes.embedded import Embedded
 from leanops.usecases.deploy_schema import deploy_schema
 from leanops.usecases.topics import add_topic

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from leanops.domain.errors import UsageError
-from leanops.domain.events import Event, event_from_line
+from leanops.domain.event.lines import Event, event_from_line
 from tests.builders import NOW, event
 
 LEAST = {"message_id": "m1", "publish_time": "2026-11-15T08:00:00Z", "payload": "{}"}

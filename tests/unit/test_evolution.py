@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leanops.domain.batches import ColumnLimits
-from leanops.domain.columns import register
-from leanops.domain.evolution import Drift, PathMemory, drift_between, plan_columns, remember
-from leanops.domain.flatten import KINDS
+from leanops.domain.limits import ColumnLimits
+from leanops.domain.payload.columns import register
+from leanops.domain.payload.evolution import Drift, PathMemory, drift_between, plan_columns, remember
+from leanops.domain.payload.flatten import KINDS
 from tests.oracle.flat import Limits, segment
 from tests.oracle.model import Model
 from tests.oracle.rows import LANDED, RawRow

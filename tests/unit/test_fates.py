@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from leanops.domain.batches import STANDARDIZED
+from leanops.domain.table.batch import STANDARDIZED
 from leanops.emulation import ledger
 from leanops.emulation.boundaries import COUNTS
 from leanops.emulation.fates import RAW, work_out

@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from leanops.domain.failures import Rule
-from leanops.domain.flatten import Cell, Limits, ParseError, flatten
+from leanops.domain.limits import Limits
+from leanops.domain.payload.flatten import Cell, ParseError, flatten
 from tests.oracle import flat as oracle
 from tests.oracle import vocabulary as words
 from tests.oracle.streams import make_stream

@@ -5,7 +5,8 @@ from collections.abc import Callable
 import pytest
 
 from leanops.domain.failures import Rule
-from leanops.domain.flatten import Limits, ParseError, flatten
+from leanops.domain.limits import Limits
+from leanops.domain.payload.flatten import ParseError, flatten
 
 DEFAULT = Limits()
 

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from leanops.domain.flatten import Cell, Limits, ParseError, flat
-from leanops.domain.lint import lint
+from leanops.domain.limits import Limits
+from leanops.domain.payload.flatten import Cell, ParseError, flat
+from leanops.domain.schema.lint import lint
 from leanops.emulation.generator import CHUNK, DAY, FIRST_DAY, Message
 from leanops.emulation.kinds import DAY2, DAY4, Kind
 from leanops.emulation.profile import Profile

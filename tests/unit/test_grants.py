@@ -13,7 +13,7 @@ from moto import mock_aws
 
 from leanops.adapters.aws.grants import action_of, is_granted, sentences
 from leanops.adapters.aws.state import DynamoState
-from leanops.domain.envelope import encoded
+from leanops.domain.event.envelope import encoded
 from leanops.entrypoints.lambdas import breakers, dead_letters, processor, validator
 from leanops.ports.state import SCHEMA_REGISTRY, TABLES
 from leanops.runtimes.aws import Aws

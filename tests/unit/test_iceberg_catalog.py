@@ -13,10 +13,10 @@ import pytest
 from pyiceberg.exceptions import CommitFailedException
 
 from leanops.adapters.iceberg.catalog import IcebergCatalog
-from leanops.domain.columns import register
 from leanops.domain.errors import CommitRefusedError
-from leanops.domain.paths import path_of
-from leanops.domain.tables import CURATED, ERRORS, OPS, RAW, STANDARDIZED, TableDefinition
+from leanops.domain.payload.columns import register
+from leanops.domain.payload.paths import path_of
+from leanops.domain.table.definitions import CURATED, ERRORS, OPS, RAW, STANDARDIZED, TableDefinition
 from leanops.ports.tables import Catalog
 from tests.builders import NOW, Stalling, platform_in
 from tests.oracle import vocabulary as words

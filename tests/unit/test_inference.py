@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leanops.domain.inference import DATE_CANDIDATES, MOST_COLUMNS, Seen, guess_pii, guess_type, propose
-from leanops.domain.paths import path_of
-from leanops.domain.schema import DEFAULT_KEY_PATH, DateFormat, schema_from_json
+from leanops.domain.payload.paths import path_of
+from leanops.domain.schema.infer import DATE_CANDIDATES, MOST_COLUMNS, Seen, guess_pii, guess_type, propose
+from leanops.domain.schema.model import DEFAULT_KEY_PATH, DateFormat, schema_from_json
 from leanops.usecases.infer_schema import proposed_text
 
 EVENTS = 100

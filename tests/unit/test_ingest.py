@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from leanops.domain.envelope import Envelope, bodies, encoded
 from leanops.domain.errors import DeliveryUnavailableError, QueueUnavailableError, StateUnavailableError
-from leanops.domain.records import raw_record
-from leanops.domain.topics import queue_name
+from leanops.domain.event.envelope import Envelope, bodies, encoded
+from leanops.domain.event.names import queue_name
+from leanops.domain.event.record import raw_record
 from leanops.ports.delivery import MAX_RECORD_BYTES
 from leanops.ports.queue import Outgoing, dead_letters
 from leanops.ports.state import ERROR_TRACKER

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from leanops.domain.envelope import Envelope, bodies, encoded
 from leanops.domain.errors import DeliveryUnavailableError, StateUnavailableError
+from leanops.domain.event.envelope import Envelope, bodies, encoded
 from leanops.ports.queue import Outgoing
 from leanops.usecases.ingest import PORTION_BYTES, work
 from leanops.usecases.patience import Patience

@@ -15,7 +15,7 @@ import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from leanops.domain.shards import Shard, parse_shard
+from leanops.domain.event.shards import Shard, parse_shard
 from leanops.settings import OUTSIDE, Settings
 from leanops.usecases.bridge import GOODBYE_S, LAST_RECEIPTS_S
 

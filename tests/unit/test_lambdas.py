@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from leanops.domain.envelope import encoded
 from leanops.domain.errors import (
     DeliveryUnavailableError,
     FilesUnavailableError,
@@ -16,7 +15,8 @@ from leanops.domain.errors import (
     RetryableError,
     StateUnavailableError,
 )
-from leanops.domain.records import raw_record
+from leanops.domain.event.envelope import encoded
+from leanops.domain.event.record import raw_record
 from leanops.entrypoints.lambdas import processor
 from leanops.entrypoints.lambdas.dead_letters import bury_messages, bury_records
 from leanops.entrypoints.lambdas.invocation import CALL_MS

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from leanops.adapters.sql.state import SqlState
 from leanops.domain.errors import StateUnavailableError
-from leanops.domain.records import raw_record
-from leanops.domain.topics import Databases
+from leanops.domain.event.names import Databases
+from leanops.domain.event.record import raw_record
 from leanops.entrypoints.lambdas.transform import transform
 from leanops.ports.state import SCHEMA_REGISTRY, Stored
 from leanops.usecases.registered import Registered

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from leanops.domain.batches import STANDARDIZED, pipeline_id
 from leanops.domain.errors import CommitRefusedError, LeaseLostError, UnbalancedBatchError
-from leanops.domain.snapshots import TableView, watermark_from
-from leanops.domain.tables import OPS
-from leanops.domain.tables import STANDARDIZED as DEFINITION
+from leanops.domain.table.batch import STANDARDIZED, pipeline_id
+from leanops.domain.table.definitions import OPS
+from leanops.domain.table.definitions import STANDARDIZED as DEFINITION
+from leanops.domain.table.history import TableView, watermark_from
 from leanops.ports.state import ABANDONED_BATCHES, ATTEMPTS
 from leanops.usecases.batches import begin, begin_another, open_batch, set_checkpoint
 from leanops.usecases.late_batches import without_late_batches

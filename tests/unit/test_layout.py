@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leanops.domain.flatten import KINDS, Cell, Kind, Limits, ParseError, flat, flatten
-from leanops.domain.layout import Layout, learn
-from leanops.domain.paths import path_of
+from leanops.domain.limits import Limits
+from leanops.domain.payload.fast_flatten import Layout, learn
+from leanops.domain.payload.flatten import KINDS, Cell, Kind, ParseError, flat, flatten
+from leanops.domain.payload.paths import path_of
 from tests.oracle import flat as oracle
 from tests.oracle import vocabulary as words
 from tests.oracle.streams import make_stream

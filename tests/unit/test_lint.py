@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from leanops.domain import problems
-from leanops.domain.json_text import lines_of
-from leanops.domain.lint import Finding, lint, topic_of
 from leanops.domain.problems import Code
-from leanops.domain.schema import schema_from_json
+from leanops.domain.schema.document import lines_of
+from leanops.domain.schema.lint import Finding, lint, topic_of
+from leanops.domain.schema.model import schema_from_json
 from tests.builders import column, schema_text
 from tests.unit.test_schema import GOOD
 

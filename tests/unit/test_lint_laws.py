@@ -6,9 +6,9 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leanops.domain.json_text import step
-from leanops.domain.lint import lint
 from leanops.domain.problems import Problem
+from leanops.domain.schema.document import step
+from leanops.domain.schema.lint import lint
 from tests.unit.test_schema import GOOD, JSON
 
 WHOLE: dict[str, Any] = {

@@ -8,7 +8,9 @@ import msgspec
 import pytest
 
 from leanops.domain.errors import CommitRefusedError, LeaseHeldError, LeaseLostError, StateConflictError, UsageError
-from leanops.domain.operations import (
+from leanops.domain.table.definitions import CURATED, STANDARDIZED
+from leanops.domain.table.history import has_batch
+from leanops.domain.table.operation import (
     Accept,
     Accepted,
     Operation,
@@ -20,8 +22,6 @@ from leanops.domain.operations import (
     from_text,
     to_text,
 )
-from leanops.domain.snapshots import has_batch
-from leanops.domain.tables import CURATED, STANDARDIZED
 from leanops.ports.state import LOCKS
 from leanops.usecases.carry_out import cancel
 from leanops.usecases.comparison import Comparison

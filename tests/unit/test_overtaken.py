@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from leanops.domain.envelope import Envelope
+from leanops.domain.event.envelope import Envelope
+from leanops.domain.event.record import raw_record
 from leanops.domain.failures import Rule
-from leanops.domain.records import raw_record
 from leanops.usecases.dead_letters import DeadLetter, bury
 from leanops.usecases.deliver import deliver
 from leanops.usecases.dlq import Drained, drain

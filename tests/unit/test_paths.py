@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from leanops.domain.errors import InvalidPathError
-from leanops.domain.paths import canonical, path_of, segments_of
+from leanops.domain.payload.paths import canonical, path_of, segments_of
 from tests.oracle import names
 from tests.oracle import vocabulary as words
 from tests.oracle.flat import segment

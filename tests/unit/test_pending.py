@@ -16,7 +16,7 @@ from leanops.adapters.files.folder import Folder
 from leanops.adapters.files.schemas import SchemaFiles
 from leanops.domain.errors import InvalidSchemaError
 from leanops.domain.problems import Code, Problem
-from leanops.domain.tables import CURATED, STANDARDIZED
+from leanops.domain.table.definitions import CURATED, STANDARDIZED
 from leanops.ports.schemas import Pending
 from leanops.usecases.audit import Actor
 from leanops.usecases.batches import record_failure

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from leanops.domain.batches import CURATED, STANDARDIZED
 from leanops.domain.errors import UnknownTopicError
-from leanops.domain.operations import Operation, Stage, Work
-from leanops.domain.planning import Outcome
-from leanops.domain.tables import CURATED as CURATED_TABLE
-from leanops.domain.tables import STANDARDIZED as STANDARDIZED_TABLE
+from leanops.domain.table.batch import CURATED, STANDARDIZED
+from leanops.domain.table.definitions import CURATED as CURATED_TABLE
+from leanops.domain.table.definitions import STANDARDIZED as STANDARDIZED_TABLE
+from leanops.domain.table.operation import Operation, Stage, Work
+from leanops.domain.table.outcome import Outcome
 from leanops.ports.state import SCHEMA_REGISTRY
 from leanops.usecases import operations
 from leanops.usecases.batches import begin, record_failure

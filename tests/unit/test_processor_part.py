@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from leanops.domain.envelope import Envelope, encoded
 from leanops.domain.errors import DeliveryUnavailableError, QueueUnavailableError
+from leanops.domain.event.envelope import Envelope, encoded
 from leanops.ports.queue import Outgoing, dead_letters
 from leanops.ports.state import WORKERS
 from leanops.runtimes.embedded import Embedded, create_home

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from leanops.domain.errors import UnknownTopicError, UsageError
-from leanops.domain.events import Event
+from leanops.domain.event.lines import Event
 from leanops.usecases import publish as publishing
 from leanops.usecases.platform import Platform
 from leanops.usecases.publish import events_from_lines, publish

@@ -18,7 +18,7 @@ from leanops.adapters.iceberg.catalog import IcebergCatalog
 from leanops.adapters.iceberg.query import DuckQuery
 from leanops.adapters.iceberg.scan import Scan
 from leanops.domain.errors import UsageError
-from leanops.domain.tables import ERRORS, LONG, RAW, TIMESTAMP, TableDefinition
+from leanops.domain.table.definitions import ERRORS, LONG, RAW, TIMESTAMP, TableDefinition
 from tests.builders import NOW, event, raw_row
 
 ORDERS, ERROR_TABLE = "iceberg_raw_db.orders_staging", "iceberg_curated_db.errors"

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from leanops.domain.accounting import StandardizedCounts, Totals
-from leanops.domain.batches import CURATED, STANDARDIZED, Batch
 from leanops.domain.errors import UnbalancedBatchError
-from leanops.domain.snapshots import has_batch
-from leanops.domain.tables import CURATED as CURATED_TABLE
-from leanops.domain.tables import OPS
-from leanops.domain.tables import STANDARDIZED as STANDARDIZED_TABLE
+from leanops.domain.table.balance import StandardizedCounts, Totals
+from leanops.domain.table.batch import CURATED, STANDARDIZED, Batch
+from leanops.domain.table.definitions import CURATED as CURATED_TABLE
+from leanops.domain.table.definitions import OPS
+from leanops.domain.table.definitions import STANDARDIZED as STANDARDIZED_TABLE
+from leanops.domain.table.history import has_batch
 from leanops.ports.state import ATTEMPTS, CHECKPOINTS, DRIFT_STATE
 from leanops.usecases.batches import begin, open_batch
 from leanops.usecases.drift import note_kinds

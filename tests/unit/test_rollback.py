@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from leanops.adapters.iceberg.catalog import IcebergCatalog
-from leanops.domain.accounting import Totals
-from leanops.domain.batches import pipeline_id
 from leanops.domain.errors import CommitRefusedError, StateConflictError, UnknownTopicError, UsageError
-from leanops.domain.operations import Accept
-from leanops.domain.schema import Schema
-from leanops.domain.snapshots import TableView, is_same_data
-from leanops.domain.tables import CURATED, STANDARDIZED, TableDefinition
+from leanops.domain.schema.model import Schema
+from leanops.domain.table.balance import Totals
+from leanops.domain.table.batch import pipeline_id
+from leanops.domain.table.definitions import CURATED, STANDARDIZED, TableDefinition
+from leanops.domain.table.history import TableView, is_same_data
+from leanops.domain.table.operation import Accept
 from leanops.ports.state import ABANDONED_BATCHES
 from leanops.usecases.carry_out import cancel, resume
 from leanops.usecases.curate import source_moved

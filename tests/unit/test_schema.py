@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from leanops.domain.errors import InvalidSchemaError
 from leanops.domain.problems import Problem
-from leanops.domain.schema import ColumnType, TypeName, iceberg_type, schema_from_json
-from leanops.domain.tables import CURATED_SYSTEM_COLUMNS, ICEBERG_METADATA_COLUMNS
+from leanops.domain.schema.model import ColumnType, TypeName, iceberg_type, schema_from_json
+from leanops.domain.table.definitions import CURATED_SYSTEM_COLUMNS, ICEBERG_METADATA_COLUMNS
 from tests.builders import column, schema, schema_text
 from tests.oracle import rows as oracle
 from tests.oracle import vocabulary as words

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from leanops.domain.errors import UsageError
-from leanops.domain.shards import Shard, parse_shard, shard_of
+from leanops.domain.event.shards import Shard, parse_shard, shard_of
 
 SUBSCRIPTIONS = [f"projects/p/subscriptions/topic-{number}" for number in range(700)]
 

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leanops.domain.accounting import CuratedCounts, StandardizedCounts, Totals
 from leanops.domain.errors import SourceRewrittenError
-from leanops.domain.snapshots import (
+from leanops.domain.table.balance import CuratedCounts, StandardizedCounts, Totals
+from leanops.domain.table.history import (
     Snapshot,
     SourceRange,
     TableView,

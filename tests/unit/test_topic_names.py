@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from leanops.domain.errors import InvalidTopicError
-from leanops.domain.tables import RESERVED_TABLES
-from leanops.domain.topics import LONGEST_TABLE_NAME, Databases, check_new_topic, check_topic, table_stem
+from leanops.domain.event.names import LONGEST_TABLE_NAME, Databases, check_new_topic, check_topic, table_stem
+from leanops.domain.table.definitions import RESERVED_TABLES
 
 TOPICS = st.from_regex(r"[A-Za-z][A-Za-z0-9._~+%-]{2,254}", fullmatch=True).filter(
     lambda topic: not topic.lower().startswith("goog")

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from leanops.domain.batches import CURATED, STANDARDIZED
 from leanops.domain.errors import InvalidTopicError, LeaseHeldError, UnknownTopicError
-from leanops.domain.tables import ERRORS
+from leanops.domain.table.batch import CURATED, STANDARDIZED
+from leanops.domain.table.definitions import ERRORS
 from leanops.ports.state import ATTEMPTS
 from leanops.usecases.batches import begin, open_batch, record_failure
 from leanops.usecases.leases import acquire, release

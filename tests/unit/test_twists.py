@@ -6,8 +6,9 @@ from random import Random
 
 import pytest
 
-from leanops.domain.flatten import Limits, ParseError, flat
-from leanops.domain.records import RawRecord, encode
+from leanops.domain.event.record import RawRecord, encode
+from leanops.domain.limits import Limits
+from leanops.domain.payload.flatten import ParseError, flat
 from leanops.emulation.broken import BROKEN
 from leanops.emulation.generator import Message
 from leanops.emulation.kinds import Kind

@@ -11,12 +11,12 @@ from unittest.mock import Mock
 
 import pytest
 
-from leanops.domain.accounting import StandardizedCounts
-from leanops.domain.batches import CURATED, STANDARDIZED, Batch
-from leanops.domain.snapshots import watermark_of
-from leanops.domain.tables import CURATED as CURATED_TABLE
-from leanops.domain.tables import ERRORS, OPS, RAW
-from leanops.domain.tables import STANDARDIZED as STANDARDIZED_TABLE
+from leanops.domain.table.balance import StandardizedCounts
+from leanops.domain.table.batch import CURATED, STANDARDIZED, Batch
+from leanops.domain.table.definitions import CURATED as CURATED_TABLE
+from leanops.domain.table.definitions import ERRORS, OPS, RAW
+from leanops.domain.table.definitions import STANDARDIZED as STANDARDIZED_TABLE
+from leanops.domain.table.history import watermark_of
 from leanops.emulation import ledger, outcomes
 from leanops.emulation.boundaries import COUNTS
 from leanops.emulation.fates import Database

@@ -9,10 +9,10 @@ import pyarrow
 import pytest
 from pyiceberg.table import Table
 
-from leanops.domain.accounting import Totals
 from leanops.domain.errors import UsageError
-from leanops.domain.snapshots import Watermark
-from leanops.domain.tables import CURATED, ERRORS, STANDARDIZED
+from leanops.domain.table.balance import Totals
+from leanops.domain.table.definitions import CURATED, ERRORS, STANDARDIZED
+from leanops.domain.table.history import Watermark
 from leanops.runtimes.embedded import Embedded, create_home
 from leanops.usecases.batches import record_failure
 from leanops.usecases.deploy_schema import deploy_schema

@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from leanops.domain.batches import CURATED, STANDARDIZED
 from leanops.domain.errors import EmulationError
-from leanops.domain.snapshots import TableView, watermark_from
+from leanops.domain.table.batch import CURATED, STANDARDIZED
+from leanops.domain.table.history import TableView, watermark_from
 from leanops.runtimes.embedded import Embedded
 
 SCHEME = "^file:(//)?"

@@ -11,8 +11,8 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from leanops.domain.envelope import Envelope
 from leanops.domain.errors import EmulationError, QueueStoppedError
+from leanops.domain.event.envelope import Envelope
 from leanops.emulation import ledger
 from leanops.emulation.generator import Message
 from leanops.emulation.parent import begin_making

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from leanops.domain.tables import (
+from leanops.domain.table.definitions import (
     BOOLEAN,
     CURATED,
     DOUBLE,

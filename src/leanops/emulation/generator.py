@@ -7,7 +7,7 @@ from functools import cached_property, lru_cache
 from random import Random
 from typing import NamedTuple
 
-from leanops.domain.envelope import micros
+from leanops.domain.event.envelope import micros
 from leanops.emulation.kinds import COPIES, DAY1, DAY2, DAY4, SOAK, Kind, Rates
 from leanops.emulation.leaves import MICROS, Draw, text_of
 from leanops.emulation.profile import KEY, Profile

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from leanops.domain.errors import EmulationError, UsageError
-from leanops.domain.planning import Outcome
+from leanops.domain.table.outcome import Outcome
 from leanops.emulation import ledger
 from leanops.emulation.feed import Feed
 from leanops.emulation.homes import scenario_of

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from leanops.domain.errors import EmulationError
-from leanops.domain.planning import Outcome
+from leanops.domain.table.outcome import Outcome
 from leanops.emulation.crew import Crew
 from leanops.emulation.pace import Kills, Pace
 from leanops.emulation.phases import Emulation

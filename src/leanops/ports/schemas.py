@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Protocol
 
-from leanops.domain.schema import Schema
+from leanops.domain.schema.model import Schema
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from leanops.domain.snapshots import TableView
-from leanops.domain.tables import TableDefinition
+from leanops.domain.table.definitions import TableDefinition
+from leanops.domain.table.history import TableView
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -21,7 +21,7 @@ from leanops.adapters.aws.state import DynamoState
 from leanops.adapters.aws.switch import EventSourceSwitch
 from leanops.adapters.files.schemas import SchemaFiles
 from leanops.domain.errors import UsageError
-from leanops.domain.topics import Databases
+from leanops.domain.event.names import Databases
 from leanops.ports.delivery import Delivery
 from leanops.ports.files import Files
 from leanops.ports.jobs import Jobs

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from leanops.domain.errors import InvalidTopicError, PermanentError, UnknownTopicError, UsageError
-from leanops.domain.topics import check_topic
+from leanops.domain.event.names import check_topic
 from leanops.ports.clock import Clock
 from leanops.ports.files import Files
 from leanops.ports.queue import Queue

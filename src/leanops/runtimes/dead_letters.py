@@ -1,7 +1,7 @@
 """Dead-letter queues of the embedded runtime, emptied into dlq_errors."""
 
 from leanops.domain.errors import LeanOpsError
-from leanops.domain.topics import queue_name
+from leanops.domain.event.names import queue_name
 from leanops.ports.queue import DEAD
 from leanops.runtimes.embedded import Embedded
 from leanops.usecases.dlq import Drained, drain, process

@@ -20,10 +20,9 @@ from leanops.adapters.iceberg.local import LocalCatalog
 from leanops.adapters.sql.buffer import SqlBuffer
 from leanops.adapters.sql.queue import SqlQueue
 from leanops.adapters.sql.state import SqlState
-from leanops.domain.batches import ColumnLimits
 from leanops.domain.errors import UsageError
-from leanops.domain.flatten import Limits
-from leanops.domain.topics import Databases
+from leanops.domain.event.names import Databases
+from leanops.domain.limits import ColumnLimits, Limits
 from leanops.ports.clock import millis
 from leanops.ports.tables import Lake
 from leanops.runtimes.failures import Failures

@@ -8,7 +8,7 @@ from functools import partial
 
 from leanops.domain.breaker import State
 from leanops.domain.errors import DeliveryUnavailableError
-from leanops.domain.planning import Outcome
+from leanops.domain.table.outcome import Outcome
 from leanops.ports.queue import DEAD
 from leanops.ports.state import IDEMPOTENCY_KEYS
 from leanops.runtimes.dead_letters import turn as clear_dead_letters

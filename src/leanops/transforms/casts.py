@@ -4,8 +4,8 @@ Each takes the SQL of a text and gives a typed value that is NULL where the text
 rounded, truncated or guessed. Needs `spark.sql.ansi.enabled=false` and a session in UTC.
 """
 
-from leanops.domain.column_types import epoch_bounds, micros_per_unit
-from leanops.domain.schema import ColumnType, DateFormat, TypeName
+from leanops.domain.schema.model import ColumnType, DateFormat, TypeName
+from leanops.domain.schema.types import epoch_bounds, micros_per_unit
 from leanops.transforms.sql import literal
 
 # Texts end at \z: in Java `$` would let a line break follow.

@@ -9,8 +9,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from leanops.domain.failures import Rule
-from leanops.domain.patterns import quick_length
-from leanops.domain.schema import PayloadColumn, Schema, TypeName
+from leanops.domain.schema.model import PayloadColumn, Schema, TypeName
+from leanops.domain.schema.regex import quick_length
 from leanops.transforms.casts import cast
 from leanops.transforms.mask import HIDDEN, SEALED, masked, sealed, with_key
 from leanops.transforms.sql import literal, quoted

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 from pyspark.sql import DataFrame
 from pyspark.sql.types import LongType, MapType, StringType, StructField, StructType, TimestampType
 
-from leanops.domain.flatten import ARRAY, NULL, Cell, Kind, Limits, ParseError, flat
-from leanops.domain.layout import Columns, Layout
+from leanops.domain.limits import Limits
+from leanops.domain.payload.fast_flatten import Columns, Layout
+from leanops.domain.payload.flatten import ARRAY, NULL, Cell, Kind, ParseError, flat
 
 if TYPE_CHECKING:
     import pyarrow as pa

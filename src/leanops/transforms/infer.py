@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from leanops.domain.inference import DATE_CANDIDATES, SCALES
-from leanops.domain.schema import ColumnType, DateFormat, TypeName
+from leanops.domain.schema.infer import DATE_CANDIDATES, SCALES
+from leanops.domain.schema.model import ColumnType, DateFormat, TypeName
 from leanops.transforms.casts import cast
 from leanops.transforms.standardize import PERIOD
 

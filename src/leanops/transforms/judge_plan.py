@@ -7,7 +7,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from leanops.domain.failures import Rule
-from leanops.domain.schema import PayloadColumn, TypeName
+from leanops.domain.schema.model import PayloadColumn, TypeName
 from leanops.transforms.curate import Source, judged
 from leanops.transforms.mask import masked
 from leanops.transforms.sql import quoted

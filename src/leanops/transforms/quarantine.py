@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from leanops.domain.batches import Batch
+from leanops.domain.table.batch import Batch
 
 _FAILURES = "array<struct<rule:string,column:string,path:string,message:string,value:string>>"
 

@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from leanops.domain.schema import Keys
-from leanops.domain.tables import NUMBER
+from leanops.domain.schema.model import Keys
+from leanops.domain.table.definitions import NUMBER
 from leanops.transforms.versions import STORED, VERSION, is_ahead, order_time, version_value, with_order
 
 INSERTED, UPDATED, DUPLICATE, SUPERSEDED = "inserted", "updated", "duplicate", "superseded"

@@ -3,9 +3,9 @@
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from leanops.domain.column_types import DateFormat
-from leanops.domain.schema import Keys
-from leanops.domain.tables import NUMBER
+from leanops.domain.schema.model import Keys
+from leanops.domain.schema.types import DateFormat
+from leanops.domain.table.definitions import NUMBER
 from leanops.transforms.casts import decimal, epoch, moment
 
 VERSION = ("_version", "last_updated_ts", "order_ts", "message_id")

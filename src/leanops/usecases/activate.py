@@ -4,11 +4,11 @@ import json
 from hashlib import sha256
 from typing import Any
 
-from leanops.domain.compatibility import Kind
-from leanops.domain.evolution import ADDED, REMOVED, TYPE_CHANGED
-from leanops.domain.operations import Operation
-from leanops.domain.schema import Schema
-from leanops.domain.tables import OPS
+from leanops.domain.payload.evolution import ADDED, REMOVED, TYPE_CHANGED
+from leanops.domain.schema.diff import Kind
+from leanops.domain.schema.model import Schema
+from leanops.domain.table.definitions import OPS
+from leanops.domain.table.operation import Operation
 from leanops.usecases.leases import Lease, check
 from leanops.usecases.platform import Platform
 from leanops.usecases.topics import enable_topic

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from leanops.domain.tables import OPS
+from leanops.domain.table.definitions import OPS
 from leanops.usecases.platform import Platform
 
 

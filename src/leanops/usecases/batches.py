@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 
-from leanops.domain.batches import STANDARDIZED, Batch, from_text, pipeline_id, to_text
 from leanops.domain.errors import CommitRefusedError, PermanentError, StateConflictError
-from leanops.domain.schema import Schema
-from leanops.domain.snapshots import Watermark, has_batch
+from leanops.domain.schema.model import Schema
+from leanops.domain.table.batch import STANDARDIZED, Batch, from_text, pipeline_id, to_text
+from leanops.domain.table.history import Watermark, has_batch
 from leanops.ports.state import ABANDONED_BATCHES, ATTEMPTS, BATCHES, CHECKPOINTS, Row, StateTable
 from leanops.usecases.leases import Lease, check
 from leanops.usecases.platform import Platform

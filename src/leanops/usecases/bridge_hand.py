@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from leanops.domain.envelope import Envelope
+from leanops.domain.event.envelope import Envelope
 from leanops.ports.source import Pulled
 
 OVERHEAD_BYTES = 512

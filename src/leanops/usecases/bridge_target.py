@@ -5,8 +5,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from leanops.domain.envelope import Envelope, encoded
 from leanops.domain.errors import PartlySentError, PermanentError, RetryableError
+from leanops.domain.event.envelope import Envelope, encoded
 from leanops.domain.failures import Rule
 from leanops.ports.clock import Clock
 from leanops.ports.files import Files

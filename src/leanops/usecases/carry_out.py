@@ -2,7 +2,6 @@
 
 import msgspec
 
-from leanops.domain.batches import CURATED, STANDARDIZED
 from leanops.domain.errors import (
     LeaseLostError,
     OperationBlockedError,
@@ -11,8 +10,9 @@ from leanops.domain.errors import (
     UnbalancedBatchError,
     UsageError,
 )
-from leanops.domain.operations import Accept, Accepted, Operation, Scope, Stage, Standing, Work
-from leanops.domain.snapshots import TableView, has_batch, is_ancestor
+from leanops.domain.table.batch import CURATED, STANDARDIZED
+from leanops.domain.table.history import TableView, has_batch, is_ancestor
+from leanops.domain.table.operation import Accept, Accepted, Operation, Scope, Stage, Standing, Work
 from leanops.usecases.activate import activate
 from leanops.usecases.batches import forget_failures, schema_of_version
 from leanops.usecases.carry_over import carry_over

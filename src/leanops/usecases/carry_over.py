@@ -7,8 +7,8 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
-from leanops.domain.schema import Keys
-from leanops.domain.snapshots import has_batch
+from leanops.domain.schema.model import Keys
+from leanops.domain.table.history import has_batch
 from leanops.transforms import standardize as rows_of
 from leanops.transforms.flatten import cells
 from leanops.transforms.versions import VERSION, with_order

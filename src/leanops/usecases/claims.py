@@ -5,8 +5,8 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import NamedTuple, TypeAlias
 
-from leanops.domain.envelope import BadEnvelope, Envelope, envelopes_in
 from leanops.domain.errors import PermanentError
+from leanops.domain.event.envelope import BadEnvelope, Envelope, envelopes_in
 from leanops.ports.files import CLAIMS, checked_name
 from leanops.ports.queue import Received
 

@@ -1,8 +1,8 @@
 """One commit, exactly once: under the lease, found again if its answer is lost, and checked against the counts."""
 
-from leanops.domain.batches import Batch
 from leanops.domain.errors import CommitRefusedError, UnbalancedBatchError
-from leanops.domain.snapshots import Snapshot, has_batch, watermark_from
+from leanops.domain.table.batch import Batch
+from leanops.domain.table.history import Snapshot, has_batch, watermark_from
 from leanops.ports.tables import Lake
 from leanops.usecases.batches import record_failure, set_checkpoint
 from leanops.usecases.late_batches import without_late_batches

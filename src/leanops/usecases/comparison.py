@@ -7,7 +7,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from leanops.domain.errors import UnbalancedBatchError
-from leanops.domain.operations import Accept, Accepted, Scope, agrees
+from leanops.domain.table.operation import Accept, Accepted, Scope, agrees
 from leanops.usecases.batches import schema_of_version
 from leanops.usecases.shadow import Shadow
 

@@ -8,13 +8,15 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from leanops.domain.accounting import CuratedCounts
-from leanops.domain.batches import CURATED, STANDARDIZED, Batch, new_batch_id
-from leanops.domain.columns import check_names
 from leanops.domain.errors import SpikeError, UnbalancedBatchError, UsageError
-from leanops.domain.evolution import is_promotion
-from leanops.domain.schema import Schema, changed_types, iceberg_type
-from leanops.domain.snapshots import (
+from leanops.domain.payload.columns import check_names
+from leanops.domain.payload.evolution import is_promotion
+from leanops.domain.schema.model import Schema, changed_types, iceberg_type
+from leanops.domain.table.balance import CuratedCounts
+from leanops.domain.table.batch import CURATED, STANDARDIZED, Batch, new_batch_id
+from leanops.domain.table.definitions import CURATED as CURATED_TABLE
+from leanops.domain.table.definitions import CURATED_SYSTEM_COLUMNS, STANDARDIZED_SYSTEM_COLUMNS, TableDefinition
+from leanops.domain.table.history import (
     TableView,
     Watermark,
     has_moved,
@@ -23,8 +25,6 @@ from leanops.domain.snapshots import (
     watermark_from,
     watermark_of,
 )
-from leanops.domain.tables import CURATED as CURATED_TABLE
-from leanops.domain.tables import CURATED_SYSTEM_COLUMNS, STANDARDIZED_SYSTEM_COLUMNS, TableDefinition
 from leanops.ports.tables import Lake, Merge
 from leanops.transforms import curate as rows
 from leanops.transforms import quarantine

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from hashlib import sha256
 
-from leanops.domain.envelope import EARLIEST_MICROS, LATEST_MICROS, LONGEST_ID, encoded
 from leanops.domain.errors import InvalidTopicError, StateConflictError
+from leanops.domain.event.envelope import EARLIEST_MICROS, LATEST_MICROS, LONGEST_ID, encoded
+from leanops.domain.event.names import check_topic, queue_name
+from leanops.domain.event.record import Unroutable, envelope_again
 from leanops.domain.failures import DEAD_LETTERS, Rule, error_id
-from leanops.domain.records import Unroutable, envelope_again
-from leanops.domain.topics import check_topic, queue_name
 from leanops.ports.clock import Clock, millis
 from leanops.ports.files import Files
 from leanops.ports.state import ERROR_TRACKER, Row, StateStore

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
 
-from leanops.domain.batches import STANDARDIZED, new_batch_id
-from leanops.domain.records import RawRecord, Unroutable, encode, routed
-from leanops.domain.snapshots import TableView, expirable, valid_watermark
-from leanops.domain.tables import RAW
+from leanops.domain.event.record import RawRecord, Unroutable, encode, routed
+from leanops.domain.table.batch import STANDARDIZED, new_batch_id
+from leanops.domain.table.definitions import RAW
+from leanops.domain.table.history import TableView, expirable, valid_watermark
 from leanops.ports.delivery import Buffer, Waiting
 from leanops.ports.files import Files
 from leanops.usecases.batches import open_batch

@@ -4,12 +4,12 @@ from dataclasses import dataclass
 
 import msgspec
 
-from leanops.domain.compatibility import Difference, Kind, difference
 from leanops.domain.errors import InvalidSchemaError
-from leanops.domain.lint import sealed_key_problems
-from leanops.domain.operations import Accepted, Scope, Stage, Work, agrees
-from leanops.domain.schema import Schema, schema_from_json
-from leanops.domain.schema_plan import SchemaPlan
+from leanops.domain.schema.diff import Difference, Kind, difference
+from leanops.domain.schema.lint import sealed_key_problems
+from leanops.domain.schema.model import Schema, schema_from_json
+from leanops.domain.schema.plan import SchemaPlan
+from leanops.domain.table.operation import Accepted, Scope, Stage, Work, agrees
 from leanops.usecases.activate import fingerprint, record_version
 from leanops.usecases.carry_out import carry_out
 from leanops.usecases.comparison import Comparison

@@ -7,8 +7,8 @@ from enum import StrEnum
 from typing import Any
 
 from leanops.domain.errors import InvalidTopicError, LeanOpsError
-from leanops.domain.tables import OPS
-from leanops.domain.topics import check_new_topic, check_topic, queue_name
+from leanops.domain.event.names import check_new_topic, check_topic, queue_name
+from leanops.domain.table.definitions import OPS
 from leanops.ports.listing import OUR_LABEL, ListedTopic, Subscription, TopicListing
 from leanops.ports.queue import Queue
 from leanops.usecases.leases import held

@@ -8,11 +8,11 @@ from datetime import UTC, datetime, timedelta
 from itertools import islice
 from typing import Any
 
-from leanops.domain.envelope import BadEnvelope, Envelope, encoded, envelopes_in
 from leanops.domain.errors import StateConflictError
+from leanops.domain.event.envelope import BadEnvelope, Envelope, encoded, envelopes_in
 from leanops.domain.failures import DEAD_LETTERS, Rule, Status
-from leanops.domain.snapshots import TableView, expirable
-from leanops.domain.tables import ERRORS, FAILURE
+from leanops.domain.table.definitions import ERRORS, FAILURE
+from leanops.domain.table.history import TableView, expirable
 from leanops.ports.files import Files
 from leanops.ports.queue import MAX_RECEIVES, Queue, Received, dead_letters
 from leanops.ports.state import ERROR_TRACKER, Row, Stored

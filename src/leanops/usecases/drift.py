@@ -7,8 +7,8 @@ from datetime import datetime
 from hashlib import sha256
 from typing import Any
 
-from leanops.domain.evolution import ADDED, Drift, PathMemory, drift_between, last_batch_of, remember
-from leanops.domain.flatten import Kind
+from leanops.domain.payload.evolution import ADDED, Drift, PathMemory, drift_between, last_batch_of, remember
+from leanops.domain.payload.flatten import Kind
 from leanops.ports.state import DRIFT_STATE, Row
 from leanops.usecases.platform import Platform
 

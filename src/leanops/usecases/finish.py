@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from leanops.domain.errors import LeaseHeldError, OperationBlockedError, StaleOperationError
-from leanops.domain.operations import Operation, Standing, Work
+from leanops.domain.table.operation import Operation, Standing, Work
 from leanops.ports.state import ATTEMPTS
 from leanops.usecases.audit import Actor, record_action
 from leanops.usecases.batches import record_failure, wait_left_ms

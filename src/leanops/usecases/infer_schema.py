@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from leanops.domain.errors import UsageError
-from leanops.domain.flatten import NULL, Kind
-from leanops.domain.inference import InferredColumn, Proposal, Seen, propose
-from leanops.domain.schema import Keys, schema_from_json
-from leanops.domain.topics import table_stem
+from leanops.domain.event.names import table_stem
+from leanops.domain.payload.flatten import NULL, Kind
+from leanops.domain.schema.infer import InferredColumn, Proposal, Seen, propose
+from leanops.domain.schema.model import Keys, schema_from_json
 from leanops.ports.tables import Lake
 from leanops.transforms import infer
 from leanops.usecases.platform import Platform

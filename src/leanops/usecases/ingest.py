@@ -8,11 +8,11 @@ from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
 
-from leanops.domain.envelope import BadEnvelope, Envelope, encoded
 from leanops.domain.errors import DeliveryUnavailableError, LeanOpsError, PermanentError, RetryableError, reason_of
+from leanops.domain.event.envelope import BadEnvelope, Envelope, encoded
+from leanops.domain.event.names import queue_name
+from leanops.domain.event.record import raw_record
 from leanops.domain.failures import Rule
-from leanops.domain.records import raw_record
-from leanops.domain.topics import queue_name
 from leanops.ports.clock import Clock, millis
 from leanops.ports.delivery import MAX_RECORD_BYTES, Delivery
 from leanops.ports.files import Files

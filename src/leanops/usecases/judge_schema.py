@@ -5,11 +5,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from leanops.domain.compatibility import Difference, Kind, difference
 from leanops.domain.errors import InvalidSchemaError
-from leanops.domain.lint import sealed_key_problems
 from leanops.domain.problems import Code, Problem, printable
-from leanops.domain.schema import Schema, schema_from_json
+from leanops.domain.schema.diff import Difference, Kind, difference
+from leanops.domain.schema.lint import sealed_key_problems
+from leanops.domain.schema.model import Schema, schema_from_json
 from leanops.ports.clock import Clock, millis
 from leanops.ports.schemas import Pending, Schemas
 from leanops.ports.state import SCHEMA_REGISTRY, StateStore

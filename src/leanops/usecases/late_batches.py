@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from itertools import takewhile
 
-from leanops.domain.batches import pipeline_id
 from leanops.domain.errors import UnbalancedBatchError
-from leanops.domain.snapshots import Snapshot, TableView, has_batch, is_compaction, is_empty
+from leanops.domain.table.batch import pipeline_id
+from leanops.domain.table.history import Snapshot, TableView, has_batch, is_compaction, is_empty
 from leanops.ports.state import ABANDONED_BATCHES
 from leanops.usecases.batches import checkpoint, open_batch, record_failure, recorded_batches
 from leanops.usecases.leases import Lease, check

@@ -6,7 +6,7 @@ A row is never deleted: its generation refuses a worker that lost the lease and 
 import msgspec
 
 from leanops.domain.errors import LeaseLostError, StateConflictError, UsageError
-from leanops.domain.operations import Operation, Stage, Standing, standing_from, to_text
+from leanops.domain.table.operation import Operation, Stage, Standing, standing_from, to_text
 from leanops.ports.state import OPERATIONS, Row, Stored
 from leanops.usecases.leases import Lease, is_held
 from leanops.usecases.platform import Platform

@@ -4,9 +4,9 @@ import json
 from collections.abc import Iterator
 
 from leanops.domain.errors import InvalidSchemaError, LeaseHeldError, OperationBlockedError, TopicPausedError
-from leanops.domain.operations import Accept
 from leanops.domain.problems import Code, Problem
-from leanops.domain.schema import Schema
+from leanops.domain.schema.model import Schema
+from leanops.domain.table.operation import Accept
 from leanops.ports.schemas import Pending
 from leanops.usecases.audit import Actor, record_action
 from leanops.usecases.carry_out import cancel

@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 
-from leanops.domain.batches import CURATED, STANDARDIZED, new_batch_id
 from leanops.domain.errors import UnbalancedBatchError, UsageError
-from leanops.domain.operations import Accept, Accepted, Operation, Place, Scope, Stage, Standing, Work
-from leanops.domain.schema import Schema
-from leanops.domain.snapshots import TableView, is_same_data, valid_watermark
+from leanops.domain.schema.model import Schema
+from leanops.domain.table.batch import CURATED, STANDARDIZED, new_batch_id
+from leanops.domain.table.history import TableView, is_same_data, valid_watermark
+from leanops.domain.table.operation import Accept, Accepted, Operation, Place, Scope, Stage, Standing, Work
 from leanops.usecases.batches import abandon
 from leanops.usecases.late_batches import without_late_batches
 from leanops.usecases.leases import Lease

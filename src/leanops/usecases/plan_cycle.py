@@ -3,12 +3,12 @@
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from leanops.domain.batches import CURATED, STANDARDIZED, pipeline_id
 from leanops.domain.errors import UnknownTopicError
-from leanops.domain.operations import Standing
-from leanops.domain.planning import Outcome
-from leanops.domain.schema import Schema
-from leanops.domain.snapshots import TableView, has_moved, new_range, valid_watermark
+from leanops.domain.schema.model import Schema
+from leanops.domain.table.batch import CURATED, STANDARDIZED, pipeline_id
+from leanops.domain.table.history import TableView, has_moved, new_range, valid_watermark
+from leanops.domain.table.operation import Standing
+from leanops.domain.table.outcome import Outcome
 from leanops.ports.state import ABANDONED_BATCHES, ATTEMPTS, BATCHES, SCHEMA_REGISTRY, Row
 from leanops.usecases.batches import wait_left_ms
 from leanops.usecases.late_batches import has_late_batches

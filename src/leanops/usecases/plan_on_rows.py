@@ -2,12 +2,12 @@
 
 from collections.abc import Iterator
 
-from leanops.domain.compatibility import Difference, Kind
 from leanops.domain.errors import InvalidSchemaError, UsageError
 from leanops.domain.failures import Rule
 from leanops.domain.problems import Code, Problem
-from leanops.domain.schema import Schema
-from leanops.domain.schema_plan import SchemaPlan
+from leanops.domain.schema.diff import Difference, Kind
+from leanops.domain.schema.model import Schema
+from leanops.domain.schema.plan import SchemaPlan
 from leanops.usecases.places import has_rows
 from leanops.usecases.platform import Platform
 

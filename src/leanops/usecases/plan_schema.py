@@ -7,12 +7,12 @@ from typing import Any
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame
 
-from leanops.domain.compatibility import Difference, difference
 from leanops.domain.errors import UsageError
-from leanops.domain.evolution import real_paths
-from leanops.domain.lint import sealed_key_problems
-from leanops.domain.schema import Schema
-from leanops.domain.schema_plan import (
+from leanops.domain.payload.evolution import real_paths
+from leanops.domain.schema.diff import Difference, difference
+from leanops.domain.schema.lint import sealed_key_problems
+from leanops.domain.schema.model import Schema
+from leanops.domain.schema.plan import (
     Example,
     FailureGroup,
     SchemaPlan,
@@ -23,9 +23,9 @@ from leanops.domain.schema_plan import (
     needed,
     unseen_paths,
 )
-from leanops.domain.schema_plan import Source as SourceName
-from leanops.domain.snapshots import valid_watermark
-from leanops.domain.tables import STANDARDIZED_SYSTEM_COLUMNS
+from leanops.domain.schema.plan import Source as SourceName
+from leanops.domain.table.definitions import STANDARDIZED_SYSTEM_COLUMNS
+from leanops.domain.table.history import valid_watermark
 from leanops.ports.tables import Lake
 from leanops.transforms import judge_plan
 from leanops.transforms.curate import Source, judged, sources_of

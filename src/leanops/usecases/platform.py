@@ -4,10 +4,9 @@ import hmac
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from leanops.domain.batches import ColumnLimits
 from leanops.domain.errors import UsageError, WrongKeyError, reason_of
-from leanops.domain.flatten import Limits
-from leanops.domain.topics import Databases
+from leanops.domain.event.names import Databases
+from leanops.domain.limits import ColumnLimits, Limits
 from leanops.ports.clock import Clock, millis
 from leanops.ports.processes import Processes, UnknownProcesses
 from leanops.ports.schemas import Schemas

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 
 from pyspark.sql import DataFrame
 
-from leanops.domain.accounting import Counts
-from leanops.domain.batches import Batch
-from leanops.domain.flatten import Kind
+from leanops.domain.payload.flatten import Kind
+from leanops.domain.table.balance import Counts
+from leanops.domain.table.batch import Batch
 from leanops.ports.tables import Merge
 
 

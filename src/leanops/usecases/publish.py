@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from itertools import islice
 
 from leanops.domain.errors import DeliveryUnavailableError, QueueStoppedError, UsageError
-from leanops.domain.events import Event, event_from_line
-from leanops.domain.topics import queue_name
+from leanops.domain.event.lines import Event, event_from_line
+from leanops.domain.event.names import queue_name
 from leanops.ports.delivery import MAX_RECORD_BYTES, Buffer
 from leanops.ports.files import Files
 from leanops.ports.queue import Queue

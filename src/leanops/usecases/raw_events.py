@@ -8,11 +8,11 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from leanops.domain.evolution import plan_columns, real_paths
-from leanops.domain.flatten import Kind, ParseError, flat
-from leanops.domain.layout import learn
-from leanops.domain.schema import DEFAULT_KEY_PATH, DEFAULT_PERIOD_PATHS, Keys, Schema
-from leanops.domain.snapshots import TableView
+from leanops.domain.payload.evolution import plan_columns, real_paths
+from leanops.domain.payload.fast_flatten import learn
+from leanops.domain.payload.flatten import Kind, ParseError, flat
+from leanops.domain.schema.model import DEFAULT_KEY_PATH, DEFAULT_PERIOD_PATHS, Keys, Schema
+from leanops.domain.table.history import TableView
 from leanops.ports.tables import Lake
 from leanops.transforms import standardize as rows
 from leanops.transforms.flatten import cells, observed_kinds

@@ -1,8 +1,8 @@
 """The tables of a topic made anew from what they were made from, while readers keep the live ones."""
 
 from leanops.domain.errors import UsageError
-from leanops.domain.operations import Accept, Accepted, Scope, Stage, Work
-from leanops.domain.schema import Schema
+from leanops.domain.schema.model import Schema
+from leanops.domain.table.operation import Accept, Accepted, Scope, Stage, Work
 from leanops.usecases.carry_out import carry_out
 from leanops.usecases.comparison import Comparison
 from leanops.usecases.leases import Lease, held

@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from leanops.domain.batches import CURATED, STANDARDIZED, Batch
 from leanops.domain.errors import UnbalancedBatchError
-from leanops.domain.evolution import ADDED
-from leanops.domain.schema import Schema
-from leanops.domain.snapshots import Snapshot, has_batch, watermark_from
-from leanops.domain.tables import OPS
+from leanops.domain.payload.evolution import ADDED
+from leanops.domain.schema.model import Schema
+from leanops.domain.table.batch import CURATED, STANDARDIZED, Batch
+from leanops.domain.table.definitions import OPS
+from leanops.domain.table.history import Snapshot, has_batch, watermark_from
 from leanops.usecases.batches import close, open_batch, recorded_batches, set_checkpoint
 from leanops.usecases.commit import check_added
 from leanops.usecases.drift import drift_rows, has_logged, mark_logged

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from leanops.domain.errors import InvalidTopicError, LeanOpsError
-from leanops.domain.topics import check_topic, queue_name
+from leanops.domain.event.names import check_topic, queue_name
 from leanops.ports.clock import Clock, millis
 from leanops.ports.state import SCHEMA_REGISTRY, StateStore
 

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from leanops.domain.envelope import Envelope, envelopes_in
 from leanops.domain.errors import FilesUnavailableError, UsageError
+from leanops.domain.event.envelope import Envelope, envelopes_in
+from leanops.domain.event.names import check_topic, queue_name
 from leanops.domain.failures import Status
-from leanops.domain.tables import ERRORS
-from leanops.domain.topics import check_topic, queue_name
+from leanops.domain.table.definitions import ERRORS
 from leanops.ports.files import Files
 from leanops.ports.queue import Outgoing, Queue
 from leanops.ports.state import IDEMPOTENCY_KEYS

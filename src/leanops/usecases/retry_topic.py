@@ -1,6 +1,6 @@
 """A topic that failed or was parked is tried again."""
 
-from leanops.domain.batches import CURATED, STANDARDIZED
+from leanops.domain.table.batch import CURATED, STANDARDIZED
 from leanops.usecases.batches import forget_failures
 from leanops.usecases.leases import held
 from leanops.usecases.places import settle

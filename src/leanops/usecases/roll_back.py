@@ -2,10 +2,10 @@
 
 from dataclasses import replace
 
-from leanops.domain.batches import CURATED, STANDARDIZED
 from leanops.domain.errors import CommitRefusedError
-from leanops.domain.operations import Operation
-from leanops.domain.snapshots import has_batch, is_ancestor, valid_watermark
+from leanops.domain.table.batch import CURATED, STANDARDIZED
+from leanops.domain.table.history import has_batch, is_ancestor, valid_watermark
+from leanops.domain.table.operation import Operation
 from leanops.usecases.leases import Lease, check
 from leanops.usecases.platform import Platform
 from leanops.usecases.swap import head_to_replace

@@ -7,11 +7,11 @@ from typing import Any
 
 import msgspec
 
-from leanops.domain.batches import STANDARDIZED
 from leanops.domain.errors import UsageError
-from leanops.domain.operations import Accept, Accepted, Operation, Place, Scope, Stage, Work, agrees
-from leanops.domain.schema import Schema
-from leanops.domain.snapshots import TableView, Watermark, is_ancestor, new_range, valid_watermark, watermark_from
+from leanops.domain.schema.model import Schema
+from leanops.domain.table.batch import STANDARDIZED
+from leanops.domain.table.history import TableView, Watermark, is_ancestor, new_range, valid_watermark, watermark_from
+from leanops.domain.table.operation import Accept, Accepted, Operation, Place, Scope, Stage, Work, agrees
 from leanops.usecases.batches import schema_of_version
 from leanops.usecases.carry_out import carry_out
 from leanops.usecases.late_batches import has_late_batches

@@ -9,14 +9,14 @@ from functools import reduce
 
 from pyspark.sql import DataFrame
 
-from leanops.domain.batch_warnings import batch_warnings
-from leanops.domain.batches import CURATED, STANDARDIZED, Batch
 from leanops.domain.errors import LeanOpsError, LeaseHeldError, LeaseLostError
-from leanops.domain.operations import Accept, Scope
-from leanops.domain.planning import Outcome, packed
-from leanops.domain.schema import Policies, Schema
-from leanops.domain.snapshots import Snapshot
-from leanops.domain.tables import ERRORS
+from leanops.domain.schema.model import Policies, Schema
+from leanops.domain.table.batch import CURATED, STANDARDIZED, Batch
+from leanops.domain.table.definitions import ERRORS
+from leanops.domain.table.history import Snapshot
+from leanops.domain.table.operation import Accept, Scope
+from leanops.domain.table.outcome import Outcome, packed
+from leanops.domain.table.warnings import batch_warnings
 from leanops.ports.tables import Lake
 from leanops.usecases import curate, standardize
 from leanops.usecases.batches import abandon, forget_failures, record_failure

@@ -4,9 +4,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from hashlib import sha256
 
-from leanops.domain.envelope import Envelope, bodies, encoded
 from leanops.domain.errors import QueueUnavailableError
-from leanops.domain.topics import queue_name
+from leanops.domain.event.envelope import Envelope, bodies, encoded
+from leanops.domain.event.names import queue_name
 from leanops.ports.clock import Clock
 from leanops.ports.files import CLAIMS, Files
 from leanops.ports.queue import Outgoing, Queue

@@ -7,10 +7,10 @@ from typing import Any
 import msgspec
 from pyspark.sql import DataFrame
 
-from leanops.domain.operations import Operation, Scope
-from leanops.domain.schema import Schema
-from leanops.domain.snapshots import TableView
-from leanops.domain.tables import TableDefinition
+from leanops.domain.schema.model import Schema
+from leanops.domain.table.definitions import TableDefinition
+from leanops.domain.table.history import TableView
+from leanops.domain.table.operation import Operation, Scope
 from leanops.ports.tables import Lake
 from leanops.usecases.batches import schema_of_version
 from leanops.usecases.leases import Lease, check

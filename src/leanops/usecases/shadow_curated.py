@@ -7,11 +7,11 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from leanops.domain.accounting import CuratedCounts
-from leanops.domain.batches import CURATED, Batch
 from leanops.domain.errors import UnbalancedBatchError
-from leanops.domain.snapshots import TableView, has_batch, valid_watermark
-from leanops.domain.tables import ERRORS
+from leanops.domain.table.balance import CuratedCounts
+from leanops.domain.table.batch import CURATED, Batch
+from leanops.domain.table.definitions import ERRORS
+from leanops.domain.table.history import TableView, has_batch, valid_watermark
 from leanops.transforms import curate as rows_of
 from leanops.transforms import quarantine
 from leanops.usecases.curate import curated_definition, judged_rows, sealing_key

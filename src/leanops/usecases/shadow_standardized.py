@@ -9,14 +9,14 @@ import msgspec
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from leanops.domain.accounting import BESIDE, StandardizedCounts, Totals
-from leanops.domain.batches import STANDARDIZED, Batch
-from leanops.domain.columns import is_unusable, register
 from leanops.domain.errors import OperationBlockedError, UnbalancedBatchError
-from leanops.domain.operations import Place, agrees
-from leanops.domain.snapshots import TableView, has_batch, retired_rows, valid_watermark, watermark_of
-from leanops.domain.tables import ERRORS, STANDARDIZED_SYSTEM_COLUMNS
-from leanops.domain.tables import STANDARDIZED as STANDARDIZED_TABLE
+from leanops.domain.payload.columns import is_unusable, register
+from leanops.domain.table.balance import BESIDE, StandardizedCounts, Totals
+from leanops.domain.table.batch import STANDARDIZED, Batch
+from leanops.domain.table.definitions import ERRORS, STANDARDIZED_SYSTEM_COLUMNS
+from leanops.domain.table.definitions import STANDARDIZED as STANDARDIZED_TABLE
+from leanops.domain.table.history import TableView, has_batch, retired_rows, valid_watermark, watermark_of
+from leanops.domain.table.operation import Place, agrees
 from leanops.usecases import standardize
 from leanops.usecases.leases import check
 from leanops.usecases.shadow import Portion, Shadow, portions

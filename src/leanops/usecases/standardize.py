@@ -9,14 +9,17 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from leanops.domain.accounting import StandardizedCounts, Totals
-from leanops.domain.batches import STANDARDIZED, Batch, new_batch_id
-from leanops.domain.columns import check_names
-from leanops.domain.evolution import ColumnPlan, free_paths, plan_columns, real_paths
-from leanops.domain.flatten import NULL, Kind, Limits, ParseError, flat
-from leanops.domain.layout import learn
-from leanops.domain.schema import DEFAULT_KEY_PATH, DEFAULT_PERIOD_PATHS, Keys, Schema
-from leanops.domain.snapshots import (
+from leanops.domain.limits import Limits
+from leanops.domain.payload.columns import check_names
+from leanops.domain.payload.evolution import ColumnPlan, free_paths, plan_columns, real_paths
+from leanops.domain.payload.fast_flatten import learn
+from leanops.domain.payload.flatten import NULL, Kind, ParseError, flat
+from leanops.domain.schema.model import DEFAULT_KEY_PATH, DEFAULT_PERIOD_PATHS, Keys, Schema
+from leanops.domain.table.balance import StandardizedCounts, Totals
+from leanops.domain.table.batch import STANDARDIZED, Batch, new_batch_id
+from leanops.domain.table.definitions import STANDARDIZED as STANDARDIZED_TABLE
+from leanops.domain.table.definitions import STANDARDIZED_SYSTEM_COLUMNS
+from leanops.domain.table.history import (
     SourceRange,
     TableView,
     Timeline,
@@ -26,8 +29,6 @@ from leanops.domain.snapshots import (
     valid_watermark,
     watermark_of,
 )
-from leanops.domain.tables import STANDARDIZED as STANDARDIZED_TABLE
-from leanops.domain.tables import STANDARDIZED_SYSTEM_COLUMNS
 from leanops.ports.state import Row
 from leanops.ports.tables import Lake, Merge
 from leanops.transforms import quarantine

@@ -5,17 +5,17 @@ from contextlib import suppress
 
 import msgspec
 
-from leanops.domain.batches import CURATED, STANDARDIZED, Batch
 from leanops.domain.errors import CommitRefusedError, UnbalancedBatchError
-from leanops.domain.operations import Operation, Scope
-from leanops.domain.snapshots import (
+from leanops.domain.table.batch import CURATED, STANDARDIZED, Batch
+from leanops.domain.table.definitions import ERRORS
+from leanops.domain.table.history import (
     has_batch,
     is_same_data,
     valid_watermark,
     watermark_from,
     watermark_of,
 )
-from leanops.domain.tables import ERRORS
+from leanops.domain.table.operation import Operation, Scope
 from leanops.usecases.batches import forget_failures, set_checkpoint
 from leanops.usecases.curate import curated_table, sealed_with
 from leanops.usecases.late_batches import without_late_batches

@@ -3,8 +3,8 @@
 from bisect import bisect_left
 from typing import Any
 
-from leanops.domain.operations import Operation
-from leanops.domain.snapshots import Snapshot, TableView
+from leanops.domain.table.history import Snapshot, TableView
+from leanops.domain.table.operation import Operation
 from leanops.usecases.platform import Platform
 
 

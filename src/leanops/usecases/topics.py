@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from leanops.domain.errors import TopicPausedError, UnknownTopicError
-from leanops.domain.tables import OPS, RAW
-from leanops.domain.topics import check_new_topic
+from leanops.domain.event.names import check_new_topic
+from leanops.domain.table.definitions import OPS, RAW
 from leanops.ports.state import SCHEMA_REGISTRY, Row, Stored
 from leanops.usecases.platform import Platform
 

@@ -5,8 +5,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from leanops.domain.errors import LeanOpsError
-from leanops.domain.foreign import foreign_snapshots
-from leanops.domain.snapshots import TableView, Watermark, new_range, retired_rows, valid_watermark
+from leanops.domain.table.foreign import foreign_snapshots
+from leanops.domain.table.history import TableView, Watermark, new_range, retired_rows, valid_watermark
 from leanops.ports.query import quoted
 from leanops.views.sources import Sources
 

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from leanops.domain.breaker import Breaker, State, breaker_of
-from leanops.domain.topics import queue_name
+from leanops.domain.event.names import queue_name
 from leanops.ports.state import BREAKERS, StateStore
 
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from leanops.domain.topics import check_topic
+from leanops.domain.event.names import check_topic
 from leanops.ports.files import Files
 from leanops.views.sources import Sources
 

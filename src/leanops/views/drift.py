@@ -4,9 +4,9 @@ import json
 from datetime import datetime
 from typing import Any
 
-from leanops.domain.batches import CURATED
-from leanops.domain.evolution import ADDED, REMOVED
-from leanops.domain.tables import OPS
+from leanops.domain.payload.evolution import ADDED, REMOVED
+from leanops.domain.table.batch import CURATED
+from leanops.domain.table.definitions import OPS
 from leanops.views.sources import Sources
 
 

@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from leanops.domain.batches import CURATED, STANDARDIZED
 from leanops.domain.failures import Status
-from leanops.domain.snapshots import valid_watermark
+from leanops.domain.table.batch import CURATED, STANDARDIZED
+from leanops.domain.table.history import valid_watermark
 from leanops.ports.query import quoted
 from leanops.views.sources import Sources
 from leanops.views.topics import curated_name

@@ -9,9 +9,9 @@ from datetime import UTC, datetime, timedelta
 from itertools import islice
 from typing import Any
 
-from leanops.domain.batches import CURATED, STANDARDIZED
 from leanops.domain.errors import UsageError
 from leanops.domain.failures import DEAD_LETTERS
+from leanops.domain.table.batch import CURATED, STANDARDIZED
 from leanops.ports.query import quoted
 from leanops.views.error_status import RESOLVED, SUPERSEDED, UNSETTLED, settled
 from leanops.views.sources import Sources

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from leanops.domain.leases import holder
-from leanops.domain.operations import Stage, Standing, Work, standing_from
+from leanops.domain.table.operation import Stage, Standing, Work, standing_from
 from leanops.ports.clock import millis
 from leanops.ports.state import LOCKS, OPERATIONS
 from leanops.views.sources import Sources

@@ -2,9 +2,9 @@
 
 import json
 
-from leanops.domain.compatibility import Difference, Kind
-from leanops.domain.schema import PayloadColumn
-from leanops.domain.schema_plan import FailureGroup, SchemaPlan
+from leanops.domain.schema.diff import Difference, Kind
+from leanops.domain.schema.model import PayloadColumn
+from leanops.domain.schema.plan import FailureGroup, SchemaPlan
 
 GROUPS_SHOWN = 12
 

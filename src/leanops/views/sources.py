@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from leanops.domain.topics import Databases
+from leanops.domain.event.names import Databases
 from leanops.ports.clock import Clock
 from leanops.ports.processes import Processes, UnknownProcesses
 from leanops.ports.query import Query

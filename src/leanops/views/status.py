@@ -5,12 +5,12 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from leanops.domain.batch_warnings import batch_warnings
-from leanops.domain.batches import CURATED, STANDARDIZED, pipeline_id
 from leanops.domain.errors import LeanOpsError, UnknownTopicError
 from leanops.domain.failures import Status
-from leanops.domain.schema import Policies, Schema
-from leanops.domain.snapshots import TableView, valid_watermark
+from leanops.domain.schema.model import Policies, Schema
+from leanops.domain.table.batch import CURATED, STANDARDIZED, pipeline_id
+from leanops.domain.table.history import TableView, valid_watermark
+from leanops.domain.table.warnings import batch_warnings
 from leanops.ports.query import quoted
 from leanops.ports.state import ATTEMPTS, SCHEMA_REGISTRY, Row
 from leanops.views.balance import Balance, at_a_glance, lag_of, rows_in

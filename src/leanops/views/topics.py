@@ -5,8 +5,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from leanops.domain.errors import LeanOpsError
-from leanops.domain.snapshots import Snapshot, TableView, is_ancestor, watermark_from
-from leanops.domain.tables import CURATED_SYSTEM_COLUMNS, RAW, STANDARDIZED_SYSTEM_COLUMNS
+from leanops.domain.table.definitions import CURATED_SYSTEM_COLUMNS, RAW, STANDARDIZED_SYSTEM_COLUMNS
+from leanops.domain.table.history import Snapshot, TableView, is_ancestor, watermark_from
 from leanops.views.sources import Sources
 
 

@@ -5,9 +5,9 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
 from leanops.domain.errors import CommitRefusedError, InvalidSchemaError, InvalidTopicError, UsageError
+from leanops.domain.event.names import check_topic
 from leanops.domain.problems import Code, Problem
-from leanops.domain.schema import Schema, schema_from_json
-from leanops.domain.topics import check_topic
+from leanops.domain.schema.model import Schema, schema_from_json
 from leanops.ports.files import Files
 from leanops.ports.schemas import Pending
 

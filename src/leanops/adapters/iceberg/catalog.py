@@ -38,8 +38,8 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait
 from leanops.adapters.iceberg.definitions import iceberg_schema, iceberg_type, partition_spec, table_properties
 from leanops.adapters.iceberg.transactions import Append, Once
 from leanops.domain.errors import CommitRefusedError, PermanentError
-from leanops.domain.snapshots import Snapshot, TableView
-from leanops.domain.tables import TableDefinition
+from leanops.domain.table.definitions import TableDefinition
+from leanops.domain.table.history import Snapshot, TableView
 
 Result = TypeVar("Result")
 # What is to be removed is often not there, and nobody has to be told.

@@ -21,7 +21,7 @@ from pyiceberg.types import (
     TimestamptzType,
 )
 
-from leanops.domain.tables import FAILURE, FAILURES, TableDefinition
+from leanops.domain.table.definitions import FAILURE, FAILURES, TableDefinition
 
 PROPERTIES = {
     "format-version": "2",

@@ -66,7 +66,7 @@ def close(topic: Topic) -> None:
 
 
 def _queue(runtime: "Embedded", topic: str) -> str:
-    from leanops.domain.topics import queue_name
+    from leanops.domain.event.names import queue_name
     from leanops.usecases.topics import find_topic
 
     return queue_name(find_topic(runtime.platform, topic).name)

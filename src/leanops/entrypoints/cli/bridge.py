@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from leanops.domain.errors import UsageError
-from leanops.domain.shards import Shard, parse_shard
+from leanops.domain.event.shards import Shard, parse_shard
 from leanops.entrypoints.cli.homes import opened
 
 if TYPE_CHECKING:

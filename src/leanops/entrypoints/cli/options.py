@@ -7,7 +7,7 @@ import typer
 from leanops.domain.errors import UsageError
 
 if TYPE_CHECKING:
-    from leanops.domain.operations import Accepted
+    from leanops.domain.table.operation import Accepted
 
 Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="Name of the topic.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
@@ -22,7 +22,7 @@ AcceptMissing = Annotated[
 
 def accepted(said: str | None) -> "Accepted":
     """What `--accept-missing` lets go; nothing where it is left out."""
-    from leanops.domain.operations import Accept
+    from leanops.domain.table.operation import Accept
 
     if said is None:
         return 0

@@ -16,7 +16,7 @@ from leanops.entrypoints.cli.output import counted, say
 from leanops.entrypoints.cli.progress import counting
 
 if TYPE_CHECKING:
-    from leanops.domain.events import Event
+    from leanops.domain.event.lines import Event
     from leanops.usecases.platform import Platform
 
 EVENTS_PER_TICK = 1_000

@@ -14,7 +14,7 @@ from leanops.entrypoints.cli.output import counted, note, print_json, say
 from leanops.entrypoints.cli.progress import rebuilding
 
 if TYPE_CHECKING:
-    from leanops.domain.operations import Accepted
+    from leanops.domain.table.operation import Accepted
     from leanops.runtimes.embedded import Embedded
     from leanops.usecases.comparison import Comparison
     from leanops.usecases.rollback import Rollback
@@ -102,7 +102,7 @@ def _preview(runtime: "Embedded", topic: str, *, curated: bool) -> str:
 def _rebuilt(
     runtime: "Embedded", topic: str, *, curated: bool, new_key: bool, accept: "Accepted | None", resume: bool
 ) -> "Comparison | None":
-    from leanops.domain.operations import Scope
+    from leanops.domain.table.operation import Scope
     from leanops.usecases import carry_out
     from leanops.usecases.rebuild import rebuild_topic
 

@@ -17,9 +17,9 @@ from leanops.entrypoints.cli.progress import rows_of, waiting
 from leanops.entrypoints.cli.schema_files import read_schema
 
 if TYPE_CHECKING:
-    from leanops.domain.compatibility import Difference
-    from leanops.domain.schema import Schema
-    from leanops.domain.schema_plan import SchemaPlan
+    from leanops.domain.schema.diff import Difference
+    from leanops.domain.schema.model import Schema
+    from leanops.domain.schema.plan import SchemaPlan
     from leanops.runtimes.embedded import Embedded
     from leanops.usecases.deploy_schema import Consent, Deployed
     from leanops.usecases.platform import Platform
@@ -115,8 +115,8 @@ def diff(topic: Topic, file: OtherFile = None, from_: From = None, to: To = None
     if file and (from_ or to):
         raise UsageError("name a file or versions, not both")
     with opened() as runtime:
-        from leanops.domain.compatibility import difference
-        from leanops.domain.schema import schema_from_json
+        from leanops.domain.schema.diff import difference
+        from leanops.domain.schema.model import schema_from_json
         from leanops.views.schemas import difference_lines
 
         platform = runtime.platform
@@ -173,7 +173,7 @@ def _consent(rebuild: bool, recurate: bool | None, accept_missing: str | None) -
 
 def _go_live(runtime: "Embedded", wish: _Wish) -> None:
     """Show what would change, ask, deploy, and say what was done."""
-    from leanops.domain.operations import Scope
+    from leanops.domain.table.operation import Scope
     from leanops.usecases.audit import record_action
     from leanops.usecases.deploy_schema import deploy_schema
 
@@ -200,8 +200,8 @@ def _go_live(runtime: "Embedded", wish: _Wish) -> None:
 
 def _agreed_plan(platform: "Platform", wish: _Wish) -> "SchemaPlan | None":
     """What rows say to the schema, as far as they have to be asked; ends the command where someone says no."""
-    from leanops.domain.compatibility import difference
-    from leanops.domain.schema import schema_from_json
+    from leanops.domain.schema.diff import difference
+    from leanops.domain.schema.model import schema_from_json
     from leanops.usecases.deploy_schema import keys_unasked
     from leanops.usecases.plan_on_rows import plan_on_rows, problems_on_rows
     from leanops.usecases.topics import find_topic
@@ -235,7 +235,7 @@ def _agreed_plan(platform: "Platform", wish: _Wish) -> "SchemaPlan | None":
 
 def _refusal(wish: _Wish, new: "Schema", found: "Difference") -> str | None:
     """Why it is not even tried on rows."""
-    from leanops.domain.compatibility import Kind
+    from leanops.domain.schema.diff import Kind
 
     if found.kind is Kind.BREAKING and not wish.consent.rebuild and new.policies.on_breaking != "rebuild":
         return (
@@ -272,7 +272,7 @@ def _active(platform: "Platform", topic: str) -> "Schema":
 
 
 def _version(platform: "Platform", topic: str, version: int) -> "Schema":
-    from leanops.domain.schema import schema_from_json
+    from leanops.domain.schema.model import schema_from_json
 
     return schema_from_json(_archived(platform, topic, version), f"version {version}", is_kept=True)
 

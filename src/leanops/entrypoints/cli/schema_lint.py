@@ -13,7 +13,7 @@ from leanops.entrypoints.cli.options import Json
 from leanops.entrypoints.cli.output import counted, print_json_array, say
 
 if TYPE_CHECKING:
-    from leanops.domain.lint import Finding
+    from leanops.domain.schema.lint import Finding
 
 STDIN = "-"
 
@@ -31,7 +31,7 @@ Chosen = Annotated[Format, typer.Option("--format", help="text, or github for an
 
 def lint(files: Files, form: Chosen = Format.TEXT, as_json: Json = False) -> None:
     """Check schema files: every problem with its line, its place and what to do. Exit code 3 if there are any."""
-    from leanops.domain.lint import lint as lint_files
+    from leanops.domain.schema.lint import lint as lint_files
 
     if as_json and form != Format.TEXT:
         raise UsageError("--json and --format github exclude each other; choose one")

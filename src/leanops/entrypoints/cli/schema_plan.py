@@ -33,7 +33,7 @@ def plan(
         raise UsageError("say --sample N or --all, not both")
     text = read_schema(file)
     with opened() as runtime, waiting(f"{topic}: starting Spark") as tell:
-        from leanops.domain.schema import schema_from_json
+        from leanops.domain.schema.model import schema_from_json
         from leanops.usecases.plan_schema import ALL, plan_schema
         from leanops.usecases.topics import find_topic
 

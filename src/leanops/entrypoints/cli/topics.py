@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from leanops.domain.errors import UsageError
-from leanops.domain.topics import check_new_topic
+from leanops.domain.event.names import check_new_topic
 from leanops.entrypoints.cli import discover, unlock
 from leanops.entrypoints.cli.homes import actor, opened
 from leanops.entrypoints.cli.options import Json, Topic

@@ -8,7 +8,7 @@ import msgspec
 from aws_lambda_powertools.utilities.batch.types import PartialItemFailureResponse
 
 from leanops.domain.errors import reason_of
-from leanops.domain.records import Unroutable
+from leanops.domain.event.record import Unroutable
 from leanops.entrypoints.lambdas.invocation import Context, answer, log, patience, received, runtime
 from leanops.ports.files import CLAIMS
 from leanops.ports.queue import DEAD, Received

@@ -5,8 +5,8 @@ import json
 from collections.abc import Container, Mapping
 from typing import Any, TypeAlias
 
-from leanops.domain.records import routed
-from leanops.domain.topics import Databases
+from leanops.domain.event.names import Databases
+from leanops.domain.event.record import routed
 from leanops.entrypoints.lambdas.invocation import Context, log, runtime
 
 Entry: TypeAlias = dict[str, Any]

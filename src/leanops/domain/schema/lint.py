@@ -6,9 +6,9 @@ from pathlib import PurePath
 from typing import Any
 
 from leanops.domain.errors import InvalidSchemaError
-from leanops.domain.json_text import lines_of, read_document
 from leanops.domain.problems import Code, Problem, quoted
-from leanops.domain.schema import Rules, Schema, schema_from_json
+from leanops.domain.schema.document import lines_of, read_document
+from leanops.domain.schema.model import Rules, Schema, schema_from_json
 
 FOLDER = "schemas"
 

@@ -5,10 +5,10 @@ from dataclasses import asdict, dataclass, replace
 from difflib import get_close_matches
 from typing import Any, Literal
 
-from leanops.domain.compatibility import Difference, Kind
-from leanops.domain.evolution import is_promotion
+from leanops.domain.payload.evolution import is_promotion
 from leanops.domain.problems import Code, Problem
-from leanops.domain.schema import Schema, changed_types, iceberg_type
+from leanops.domain.schema.diff import Difference, Kind
+from leanops.domain.schema.model import Schema, changed_types, iceberg_type
 
 Source = Literal["standardized", "raw", "nothing", "retired"]
 """Where rows were read: nowhere without events, nor where RAW, which is needed, no longer holds them."""

@@ -5,9 +5,9 @@ import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 
-from leanops.domain.batches import ColumnLimits
-from leanops.domain.columns import register
-from leanops.domain.flatten import NULL, Kind
+from leanops.domain.limits import ColumnLimits
+from leanops.domain.payload.columns import register
+from leanops.domain.payload.flatten import NULL, Kind
 
 _DECIMAL = re.compile(r"decimal\(([0-9]+),([0-9]+)\)")
 REMEMBERED_PATHS = 1_500

@@ -4,15 +4,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations
 from typing import Any
 
-from leanops.domain.column_rules import Draft, column_problems, reserved_name
-from leanops.domain.column_types import DateFormat, iceberg_type
-from leanops.domain.columns import plain_name
-from leanops.domain.json_text import step
-from leanops.domain.members import DEFAULT_KEY_PATH, path_from_text, text_from_scalar, type_from_text
-from leanops.domain.paths import segments_of
+from leanops.domain.payload.columns import plain_name
+from leanops.domain.payload.paths import segments_of
 from leanops.domain.problems import Code, Problem, quoted
-from leanops.domain.structure import did_you_mean
-from leanops.domain.tables import CURATED, RESERVED_TABLES, STANDARDIZED_SYSTEM_COLUMNS
+from leanops.domain.schema.document import step
+from leanops.domain.schema.parse import DEFAULT_KEY_PATH, path_from_text, text_from_scalar, type_from_text
+from leanops.domain.schema.rules import Draft, column_problems, reserved_name
+from leanops.domain.schema.structure import did_you_mean
+from leanops.domain.schema.types import DateFormat, iceberg_type
+from leanops.domain.table.definitions import CURATED, RESERVED_TABLES, STANDARDIZED_SYSTEM_COLUMNS
 
 _KEYS = {"idempotency_key": "key", "version": "version", "period": "period"}
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 
-from leanops.domain.envelope import LONGEST_ID, Envelope, micros
 from leanops.domain.errors import UsageError
+from leanops.domain.event.envelope import LONGEST_ID, Envelope, micros
 
 _MEMBERS = {"message_id", "publish_time", "payload", "idempotency_key", "attributes", "ingestion_ts"}
 _members = msgspec.json.Decoder(dict[str, msgspec.Raw])

@@ -5,12 +5,12 @@ from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from leanops.domain.column_types import ColumnType, DateFormat, TypeName, column_value, leaves_room, limit_value
-from leanops.domain.columns import plain_name
-from leanops.domain.members import text_from_scalar, whole
-from leanops.domain.patterns import fault_of, surely_refuses
+from leanops.domain.payload.columns import plain_name
 from leanops.domain.problems import Code, Problem, quoted
-from leanops.domain.tables import CURATED_SYSTEM_COLUMNS, is_engine_name
+from leanops.domain.schema.parse import text_from_scalar, whole
+from leanops.domain.schema.regex import fault_of, surely_refuses
+from leanops.domain.schema.types import ColumnType, DateFormat, TypeName, column_value, leaves_room, limit_value
+from leanops.domain.table.definitions import CURATED_SYSTEM_COLUMNS, is_engine_name
 
 _LIKE = {
     TypeName.INT: "a number like 7",

@@ -6,9 +6,9 @@ from typing import Any, TypeVar, get_args
 
 from pydantic import BaseModel, ValidationError
 
-from leanops.domain.json_text import step
-from leanops.domain.members import kind_of
 from leanops.domain.problems import Code, Problem, quoted
+from leanops.domain.schema.document import step
+from leanops.domain.schema.parse import kind_of
 
 Model = TypeVar("Model", bound=BaseModel)
 _EDITOR = "$schema"

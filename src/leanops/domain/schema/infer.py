@@ -5,11 +5,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from leanops.domain.columns import LONGEST_NAME, plain_name, register
-from leanops.domain.flatten import ARRAY, BOOLEAN, NUMBER, STRING, Kind
-from leanops.domain.paths import segments_of
-from leanops.domain.schema import DEFAULT_KEY_PATH, DEFAULT_PERIOD_PATHS, ColumnType, DateFormat, TypeName
-from leanops.domain.tables import CURATED_SYSTEM_COLUMNS, is_engine_name
+from leanops.domain.payload.columns import LONGEST_NAME, plain_name, register
+from leanops.domain.payload.flatten import ARRAY, BOOLEAN, NUMBER, STRING, Kind
+from leanops.domain.payload.paths import segments_of
+from leanops.domain.schema.model import DEFAULT_KEY_PATH, DEFAULT_PERIOD_PATHS, ColumnType, DateFormat, TypeName
+from leanops.domain.table.definitions import CURATED_SYSTEM_COLUMNS, is_engine_name
 
 SCALES = (2, 4, 6, 10, 18)
 """Decimals a DECIMAL may get; a number that needs more is a DOUBLE."""

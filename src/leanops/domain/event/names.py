@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 
 from leanops.domain.errors import InvalidTopicError
-from leanops.domain.tables import RESERVED_TABLES
+from leanops.domain.table.definitions import RESERVED_TABLES
 
 LONGEST_TABLE_NAME = 120
 LONGEST_QUEUE_NAME = 60

@@ -6,19 +6,19 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, StrictBool, WithJsonSchema
 
-from leanops.domain.column_types import ColumnType as ColumnType
-from leanops.domain.column_types import DateFormat as DateFormat
-from leanops.domain.column_types import TypeName as TypeName
-from leanops.domain.column_types import iceberg_type as iceberg_type
-from leanops.domain.columns import plain_name
-from leanops.domain.contradictions import contradictions_in
 from leanops.domain.errors import InvalidSchemaError
-from leanops.domain.json_text import is_beneath, parent, read_document
-from leanops.domain.members import DEFAULT_KEY_PATH as DEFAULT_KEY_PATH
-from leanops.domain.members import DEFAULT_PERIOD_PATHS as DEFAULT_PERIOD_PATHS
-from leanops.domain.members import path_from_text, share, text_from_scalar, type_from_text, whole
+from leanops.domain.payload.columns import plain_name
 from leanops.domain.problems import Code, Problem
-from leanops.domain.structure import read_model
+from leanops.domain.schema.consistency import contradictions_in
+from leanops.domain.schema.document import is_beneath, parent, read_document
+from leanops.domain.schema.parse import DEFAULT_KEY_PATH as DEFAULT_KEY_PATH
+from leanops.domain.schema.parse import DEFAULT_PERIOD_PATHS as DEFAULT_PERIOD_PATHS
+from leanops.domain.schema.parse import path_from_text, share, text_from_scalar, type_from_text, whole
+from leanops.domain.schema.structure import read_model
+from leanops.domain.schema.types import ColumnType as ColumnType
+from leanops.domain.schema.types import DateFormat as DateFormat
+from leanops.domain.schema.types import TypeName as TypeName
+from leanops.domain.schema.types import iceberg_type as iceberg_type
 
 _NAME = re.compile(r"[a-z_][a-z0-9_]{0,127}")
 _PATH_PATTERN = r'^\$(\.[A-Za-z_][A-Za-z0-9_]*|\["([^"\\]|\\.)*"\])+$'

@@ -2,13 +2,13 @@
 
 import json
 import re
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import msgspec
 
 from leanops.domain.failures import Rule
-from leanops.domain.paths import Segments, path_of
+from leanops.domain.limits import Limits
+from leanops.domain.payload.paths import Segments, path_of
 
 Kind = str
 STRING, NUMBER, BOOLEAN, ARRAY = "string", "number", "boolean", "array"
@@ -22,16 +22,6 @@ class Cell(NamedTuple):
 
     text: str
     kind: Kind
-
-
-@dataclass(frozen=True)
-class Limits:
-    """Beyond these a document is a parse error."""
-
-    payload_bytes: int = 1_000_000
-    depth: int = 64
-    keys: int = 5_000
-    duplicate_keys: str = "last_wins"
 
 
 class ParseError(Exception):

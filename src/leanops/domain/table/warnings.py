@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from leanops.domain.batches import CURATED
+from leanops.domain.table.batch import CURATED
 
 FEW = 10
 """Fewer quarantined rows say nothing by their share: one of a batch of four would be a quarter."""

@@ -7,8 +7,8 @@ from decimal import Decimal
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-from leanops.domain.evolution import is_promotion
-from leanops.domain.schema import ColumnType, Keys, PayloadColumn, Rules, Schema, TypeName, iceberg_type
+from leanops.domain.payload.evolution import is_promotion
+from leanops.domain.schema.model import ColumnType, Keys, PayloadColumn, Rules, Schema, TypeName, iceberg_type
 
 
 class Kind(StrEnum):

@@ -6,11 +6,11 @@ from typing import Any
 
 from pydantic_core import PydanticCustomError
 
-from leanops.domain.column_types import ColumnType, TypeName
 from leanops.domain.errors import InvalidPathError
-from leanops.domain.json_text import Number
-from leanops.domain.paths import canonical
+from leanops.domain.payload.paths import canonical
 from leanops.domain.problems import Code, quoted
+from leanops.domain.schema.document import Number
+from leanops.domain.schema.types import ColumnType, TypeName
 
 DEFAULT_KEY_PATH = "$._metadata.idempotencyKeyResource"
 DEFAULT_PERIOD_PATHS = ("$.periodReference", "$.period_reference")

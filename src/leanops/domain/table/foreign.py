@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from leanops.domain.snapshots import TableView
+from leanops.domain.table.history import TableView
 
 _OURS = "leanops."
 _COMPACTION = "replace"

@@ -5,16 +5,9 @@ from datetime import datetime
 
 import msgspec
 
-from leanops.domain.flatten import Limits
+from leanops.domain.limits import ColumnLimits, Limits
 
 STANDARDIZED, CURATED = "standardized", "curated"
-
-
-class ColumnLimits(msgspec.Struct, frozen=True):
-    """Beyond these a value is rescued instead of getting a column."""
-
-    columns: int = 1_000
-    new_columns: int = 200
 
 
 class Batch(msgspec.Struct, frozen=True):

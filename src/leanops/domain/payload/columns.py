@@ -5,8 +5,8 @@ from collections.abc import Collection, Iterable, Mapping
 from hashlib import sha256
 
 from leanops.domain.errors import PermanentError
-from leanops.domain.paths import segments_of
-from leanops.domain.tables import STANDARDIZED_SYSTEM_COLUMNS, breaks_merge, is_engine_name
+from leanops.domain.payload.paths import segments_of
+from leanops.domain.table.definitions import STANDARDIZED_SYSTEM_COLUMNS, breaks_merge, is_engine_name
 
 LONGEST_NAME = 128
 _ODD = re.compile(r"[^a-z0-9_]")

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from leanops.domain.envelope import Envelope
+from leanops.domain.event.envelope import Envelope
 
 
 class RawRecord(msgspec.Struct):

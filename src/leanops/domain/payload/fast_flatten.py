@@ -13,8 +13,9 @@ from typing import Any
 
 import msgspec
 
-from leanops.domain.flatten import ARRAY, BOOLEAN, NULL, NUMBER, STRING, Flat, Kind, Limits
-from leanops.domain.paths import Segments, segments_of
+from leanops.domain.limits import Limits
+from leanops.domain.payload.flatten import ARRAY, BOOLEAN, NULL, NUMBER, STRING, Flat, Kind
+from leanops.domain.payload.paths import Segments, segments_of
 
 Columns = list[list[str | None]]
 _NO_FIELD = re.compile(r'["\\\x00-\x1f]')

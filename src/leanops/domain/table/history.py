@@ -3,9 +3,9 @@
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 
-from leanops.domain.accounting import Counts, Totals
-from leanops.domain.batches import Batch
 from leanops.domain.errors import SourceRewrittenError
+from leanops.domain.table.balance import Counts, Totals
+from leanops.domain.table.batch import Batch
 
 _COUNT, _TOTAL = "leanops.count.", "leanops.total."
 _KEPT_FORKS = 20

@@ -11,8 +11,8 @@ from enum import StrEnum
 
 import msgspec
 
-from leanops.domain.batches import STANDARDIZED, ColumnLimits
-from leanops.domain.flatten import Limits
+from leanops.domain.limits import ColumnLimits, Limits
+from leanops.domain.table.batch import STANDARDIZED
 
 
 class Work(StrEnum):
