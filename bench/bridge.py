@@ -30,9 +30,9 @@ from leanops.adapters.sql.queue import SqlQueue
 from leanops.adapters.sql.state import SqlState
 from leanops.ports.clock import millis
 from leanops.ports.state import SCHEMA_REGISTRY
-from leanops.usecases.bridge import Bridge
-from leanops.usecases.bridge_hand import BridgeRules
-from leanops.usecases.bridge_target import Target
+from leanops.usecases.bridge.bridge import Bridge
+from leanops.usecases.bridge.inflight import BridgeRules
+from leanops.usecases.bridge.target import Target
 from tests.emulator import PROJECT
 from tests.emulator import pubsub as emulator
 from tests.engines import free_port

@@ -12,9 +12,9 @@ from bench.floor import run_floor
 from bench.period import bytes_ratio
 from bench.rows import Row, row, say
 from leanops.runtimes.embedded import Embedded, create_home
-from leanops.usecases.deploy_schema import deploy_schema
-from leanops.usecases.run_cycle import run_cycle
-from leanops.usecases.topics import add_topic
+from leanops.usecases.cycle.run import run_cycle
+from leanops.usecases.schemas.deploy import deploy_schema
+from leanops.usecases.topics.registry import add_topic
 
 SNAPSHOTS = 300
 

@@ -13,10 +13,10 @@ from leanops.domain.event.lines import Event
 from leanops.domain.event.record import raw_record
 from leanops.runtimes.embedded import Embedded, create_home
 from leanops.runtimes.ingestion import DeliveryPart, breakers_of, process, processor_of, stream_of
-from leanops.usecases.deliver import Limits, Stream, deliver
-from leanops.usecases.patience import Patience
-from leanops.usecases.publish import publish
-from leanops.usecases.topics import add_topic, add_topics
+from leanops.usecases.ingest.deliver import Limits, Stream, deliver
+from leanops.usecases.ingest.publish import publish
+from leanops.usecases.retry import Patience
+from leanops.usecases.topics.registry import add_topic, add_topics
 
 EVENTS_PER_S = 40_000
 COMMIT_S = 0.030

@@ -11,10 +11,10 @@ from bench.data import TOPIC_SCHEMA, raw_table
 from bench.rows import Row, row, say
 from leanops.domain.schema.model import Schema, schema_from_json
 from leanops.runtimes.embedded import Embedded, create_home
-from leanops.usecases.deploy_schema import deploy_schema
-from leanops.usecases.plan_schema import plan_schema
-from leanops.usecases.run_cycle import run_cycle
-from leanops.usecases.topics import add_topic
+from leanops.usecases.cycle.run import run_cycle
+from leanops.usecases.schemas.deploy import deploy_schema
+from leanops.usecases.schemas.plan import plan_schema
+from leanops.usecases.topics.registry import add_topic
 
 
 def measure(folder: Path, count: int, rounds: int) -> list[Row]:

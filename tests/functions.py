@@ -10,7 +10,7 @@ from typing import Any
 from leanops.domain.event.envelope import Envelope
 from leanops.runtimes.aws import Aws
 from leanops.settings import Settings
-from leanops.usecases.breaker import Breakers
+from leanops.usecases.ingest.breakers import Breakers
 from tests.builders import NOW_MS, Clock
 from tests.hub import Hub
 

@@ -12,10 +12,10 @@ from leanops.adapters.sql.buffer import SqlBuffer
 from leanops.adapters.sql.queue import SqlQueue
 from leanops.domain.event.names import queue_name
 from leanops.ports.clock import millis
-from leanops.usecases.deliver import Flushed, Stream, deliver, resume
-from leanops.usecases.ingest import Ingested, Processor, work
-from leanops.usecases.patience import Patience
+from leanops.usecases.ingest.deliver import Flushed, Stream, deliver, resume
+from leanops.usecases.ingest.process import Ingested, Processor, work
 from leanops.usecases.platform import Platform
+from leanops.usecases.retry import Patience
 from tests.builders import Clock, platform_in
 
 RAW_COLUMNS = [

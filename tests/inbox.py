@@ -21,9 +21,9 @@ from leanops.ports.files import Files
 from leanops.ports.queue import Outgoing, Queue
 from leanops.ports.source import Pulled, PullLimits
 from leanops.ports.state import ERROR_TRACKER, Row
-from leanops.usecases.bridge import Bridge, Look
-from leanops.usecases.bridge_hand import BridgeRules
-from leanops.usecases.bridge_target import Target
+from leanops.usecases.bridge.bridge import Bridge, Look
+from leanops.usecases.bridge.inflight import BridgeRules
+from leanops.usecases.bridge.target import Target
 
 RULES = BridgeRules(linger_s=0.0, longest_pause_s=0.05, reconnect_s=0.01, drain_s=5)
 

@@ -15,10 +15,10 @@ from leanops.domain.errors import LeanOpsError
 from leanops.domain.event.names import Databases
 from leanops.ports.tables import Lake
 from leanops.runtimes.embedded import Embedded
-from leanops.usecases.deploy_schema import deploy_schema
+from leanops.usecases.cycle.run import TopicResult, run_cycle
 from leanops.usecases.platform import Platform, Rules, Secret, no_step
-from leanops.usecases.run_cycle import TopicResult, run_cycle
-from leanops.usecases.topics import add_topic
+from leanops.usecases.schemas.deploy import deploy_schema
+from leanops.usecases.topics.registry import add_topic
 from tests.oracle.rows import LANDED, RawRow
 from tests.oracle.streams import split
 

@@ -17,8 +17,8 @@ from leanops.domain.errors import QueueUnavailableError
 from leanops.domain.event.envelope import micros
 from leanops.domain.event.shards import Shard
 from leanops.ports.queue import Outgoing
-from leanops.usecases.bridge import Bridge
-from leanops.usecases.bridge_target import Target
+from leanops.usecases.bridge.bridge import Bridge
+from leanops.usecases.bridge.target import Target
 from tests.cloud import Cloud, full_name
 from tests.inbox import RULES, Gate, until
 

@@ -25,7 +25,7 @@ from leanops.emulation.scenario import PUBSUB, Scenario
 from leanops.emulation.verify import Verdict, verify
 from leanops.entrypoints.cli.app import run
 from leanops.runtimes.embedded import Embedded
-from leanops.usecases.topics import add_topics
+from leanops.usecases.topics.registry import add_topics
 from tests.cloud import Cloud
 from tests.emulator import PROJECT
 from tests.processes import until

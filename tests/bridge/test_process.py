@@ -11,7 +11,7 @@ from leanops.domain.event.envelope import Envelope, envelopes_in
 from leanops.domain.event.names import queue_name
 from leanops.ports.state import WORKERS
 from leanops.runtimes.embedded import Embedded
-from leanops.usecases.topics import add_topic
+from leanops.usecases.topics.registry import add_topic
 from tests.cloud import Cloud
 from tests.engines import free_port
 from tests.processes import bridge, until

@@ -14,7 +14,7 @@ from leanops.domain.errors import UsageError
 from leanops.domain.event.envelope import encoded
 from leanops.entrypoints.lambdas import breakers, dead_letters, invocation, processor, transform
 from leanops.ports.state import BREAKERS, ERROR_TRACKER, SCHEMA_REGISTRY
-from leanops.usecases.undelivered import PROGRESS
+from leanops.usecases.dlq.firehose_errors import PROGRESS
 from tests.functions import Time, envelope, error_line, firehose_event, sqs_event
 from tests.standin import Answer, standin
 

@@ -13,7 +13,7 @@ from leanops.adapters.aws.queue import SqsQueue
 from leanops.adapters.sql.queue import SqlQueue
 from leanops.domain.event.envelope import Envelope, encoded, envelopes_in
 from leanops.ports.queue import MAX_RECEIVES, Depth, Outgoing, dead_letters
-from leanops.usecases.ingest import work
+from leanops.usecases.ingest.process import work
 from tests.hub import hub_in
 from tests.queues import SQL, SQS, Place, bodies_of, numbered, place_of
 

@@ -16,8 +16,8 @@ from leanops.domain.schema.model import schema_from_json
 from leanops.ports.files import Files
 from leanops.ports.schemas import Pending
 from leanops.usecases.audit import Actor
-from leanops.usecases.pending import take_pending
-from leanops.usecases.topics import add_topic
+from leanops.usecases.schemas.inbox import take_pending
+from leanops.usecases.topics.registry import add_topic
 from tests.builders import column, platform_in, schema, schema_text
 from tests.unit.test_pending import Killed, Stopping
 

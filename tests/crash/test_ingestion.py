@@ -13,8 +13,8 @@ from leanops.domain.event.envelope import Envelope, encoded
 from leanops.domain.event.record import raw_record
 from leanops.ports.queue import Outgoing
 from leanops.ports.state import ERROR_TRACKER
-from leanops.usecases.deliver import SNAPSHOTS_BEFORE_EXPIRY, _flush, deliver
-from leanops.usecases.topics import add_topic
+from leanops.usecases.ingest.deliver import SNAPSHOTS_BEFORE_EXPIRY, _flush, deliver
+from leanops.usecases.topics.registry import add_topic
 from tests.builders import NOW_MS, Clock
 from tests.crash.test_abandonment import SEEDS
 from tests.hub import Hub, hub_in

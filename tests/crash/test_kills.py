@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from leanops.usecases.operations import all_standing
+from leanops.usecases.operation_log import all_standing
 from tests.crash.batches import BY_ORDER, KILLS, SCHEMA, planned_batches
 from tests.oracle.model import Model
 from tests.verify import assert_settled, assert_tables, replayed

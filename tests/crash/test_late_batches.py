@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from leanops.domain.table.operation import Accept, Scope
-from leanops.usecases.deploy_schema import Consent, deploy_schema
-from leanops.usecases.rebuild import rebuild_topic
+from leanops.usecases.operations.start import rebuild_topic
+from leanops.usecases.schemas.deploy import Consent, deploy_schema
 from tests.crash.batches import BY_ORDER, SCHEMA
 from tests.crash.stalls import Stall, stalled
 from tests.crash.test_operations import Story

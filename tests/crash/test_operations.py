@@ -12,12 +12,12 @@ from leanops.domain.errors import LeanOpsError
 from leanops.domain.table.history import valid_watermark
 from leanops.domain.table.operation import Accept, Scope
 from leanops.ports.state import BATCHES
-from leanops.usecases.deploy_schema import Consent, deploy_schema
-from leanops.usecases.operations import all_standing, standing
+from leanops.usecases.operation_log import all_standing, standing
+from leanops.usecases.operations.plan_rollback import plan_rollback, roll_back_topic
+from leanops.usecases.operations.start import rebuild_topic
 from leanops.usecases.platform import Platform
-from leanops.usecases.rebuild import rebuild_topic
-from leanops.usecases.rollback import plan_rollback, roll_back_topic
-from leanops.usecases.topics import find_topic, resume_topic
+from leanops.usecases.schemas.deploy import Consent, deploy_schema
+from leanops.usecases.topics.registry import find_topic, resume_topic
 from leanops.views.balance import whole_topic
 from tests.crash.batches import BY_ORDER, SCHEMA, orders
 from tests.crash.test_abandonment import stop_at

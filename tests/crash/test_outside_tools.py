@@ -4,8 +4,8 @@ from collections.abc import Callable
 from typing import Any
 
 from leanops.domain.table.operation import Accept
-from leanops.usecases.rebuild import rebuild_topic
-from leanops.usecases.run_cycle import run_cycle
+from leanops.usecases.cycle.run import run_cycle
+from leanops.usecases.operations.start import rebuild_topic
 from leanops.views.balance import whole_topic
 from leanops.views.status import status
 from tests.crash.batches import SCHEMA

@@ -16,9 +16,9 @@ from leanops.domain.failures import Rule
 from leanops.domain.table.definitions import ERRORS
 from leanops.ports.state import ERROR_TRACKER
 from leanops.runtimes.embedded import Embedded, create_home
-from leanops.usecases.dead_letters import DeadLetter, bury
-from leanops.usecases.dlq import drain
-from leanops.usecases.topics import add_topic
+from leanops.usecases.dlq.drain import drain
+from leanops.usecases.ingest.archive import DeadLetter, bury
+from leanops.usecases.topics.registry import add_topic
 from tests.builders import NOW_MS, Clock
 from tests.hub import Hub, hub_in
 from tests.world import Abandoned

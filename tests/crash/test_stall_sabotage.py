@@ -8,8 +8,10 @@ import pytest
 from leanops.adapters.iceberg import lake as lake_module
 from leanops.adapters.iceberg.catalog import IcebergCatalog
 from leanops.domain.table.operation import Accept
-from leanops.usecases import carry_out, operations, record_runs
-from leanops.usecases.rebuild import rebuild_topic
+from leanops.usecases import operation_log
+from leanops.usecases.operations import execute
+from leanops.usecases.operations.start import rebuild_topic
+from leanops.usecases.pipeline import run_history
 from tests.crash.inside import telling_scans
 from tests.crash.stalls import Stall
 from tests.crash.test_stalled_cycles import Stalls as Cycles
@@ -71,12 +73,12 @@ def shadows_are_purged(patch: pytest.MonkeyPatch) -> None:
 
 def operations_begun_too_late(patch: pytest.MonkeyPatch) -> None:
     """Whoever lost the lease writes its operation down all the same, and nobody finds it stale."""
-    patch.setattr(operations, "is_held", lambda *_: True)
-    patch.setattr(carry_out, "is_stale", lambda *_: False)
+    patch.setattr(operation_log, "is_held", lambda *_: True)
+    patch.setattr(execute, "is_stale", lambda *_: False)
 
 
 def records_of_whoever_comes(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(record_runs, "is_held", lambda *_: True)
+    patch.setattr(run_history, "is_held", lambda *_: True)
 
 
 def errors_without_a_look(patch: pytest.MonkeyPatch) -> None:

@@ -8,8 +8,8 @@ import pytest
 
 from leanops.domain.errors import LeanOpsError
 from leanops.ports.state import ERROR_TRACKER
-from leanops.usecases.dlq import drain
-from leanops.usecases.topics import add_topic
+from leanops.usecases.dlq.drain import drain
+from leanops.usecases.topics.registry import add_topic
 from tests.crash.test_ingestion import STEPS, TOPICS, Story
 from tests.hub import Hub, hub_in
 

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from leanops.domain.table.operation import Accept, Scope
-from leanops.usecases.deploy_schema import Consent, deploy_schema
+from leanops.usecases.operations.plan_rollback import plan_rollback, roll_back_topic
+from leanops.usecases.operations.start import rebuild_topic
 from leanops.usecases.platform import Platform
-from leanops.usecases.rebuild import rebuild_topic
-from leanops.usecases.rollback import plan_rollback, roll_back_topic
-from leanops.usecases.topics import find_topic, resume_topic
+from leanops.usecases.schemas.deploy import Consent, deploy_schema
+from leanops.usecases.topics.registry import find_topic, resume_topic
 from tests.crash.stalls import Stall, assert_no_live_file_is_gone, chosen, is_whole_run, stalled
 from tests.crash.test_operations import DEPLOYS, Story, assert_rolled_back, replace_errors
 from tests.world import World

@@ -9,8 +9,8 @@ import pytest
 
 from leanops.adapters.iceberg import lake as lake_module
 from leanops.ports.tables import Lake, Merge
-from leanops.usecases import curate, standardize
 from leanops.usecases.leases import Lease
+from leanops.usecases.pipeline import curate, standardize
 from tests.crash.batches import SCHEMA, orders
 from tests.oracle.rows import RawRow
 from tests.verify import assert_settled, assert_tables, replayed

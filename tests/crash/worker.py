@@ -11,7 +11,7 @@ from typing import Any
 from leanops.domain.table.operation import Accept
 from leanops.ports.tables import Merge
 from leanops.runtimes.embedded import Embedded
-from leanops.usecases.deploy_schema import Consent, deploy_schema
+from leanops.usecases.schemas.deploy import Consent, deploy_schema
 from tests.crash.batches import BY_ORDER, SCHEMA, planned_batches
 from tests.world import World
 

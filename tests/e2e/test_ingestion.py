@@ -17,8 +17,8 @@ from google.cloud import pubsub_v1
 
 from leanops.ports.state import WORKERS
 from leanops.runtimes.embedded import Embedded, create_home
-from leanops.usecases.run_cycle import run_cycle
-from leanops.usecases.topics import add_topics
+from leanops.usecases.cycle.run import run_cycle
+from leanops.usecases.topics.registry import add_topics
 from tests.emulator import PROJECT, pubsub
 from tests.engines import require
 from tests.sparkling import SETTINGS

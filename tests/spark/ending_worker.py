@@ -8,9 +8,9 @@ from pathlib import Path
 
 from leanops.domain.table.batch import STANDARDIZED
 from leanops.runtimes.embedded import Embedded
-from leanops.usecases.deploy_schema import deploy_schema
-from leanops.usecases.run_cycle import run_cycle
-from leanops.usecases.topics import add_topic
+from leanops.usecases.cycle.run import run_cycle
+from leanops.usecases.schemas.deploy import deploy_schema
+from leanops.usecases.topics.registry import add_topic
 from tests.builders import event, land, schema_text
 
 

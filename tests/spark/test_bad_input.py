@@ -11,8 +11,8 @@ from leanops.domain.errors import CommitRefusedError
 from leanops.domain.limits import ColumnLimits
 from leanops.ports.state import BATCHES
 from leanops.ports.tables import Lake
-from leanops.usecases.deploy_schema import Consent, deploy_schema
-from leanops.usecases.rebuild import rebuild_topic
+from leanops.usecases.operations.start import rebuild_topic
+from leanops.usecases.schemas.deploy import Consent, deploy_schema
 from tests.oracle.model import Model
 from tests.oracle.rows import LANDED, RawRow
 from tests.verify import assert_tables

@@ -10,8 +10,8 @@ import pytest
 from leanops.domain.errors import InvalidSchemaError
 from leanops.domain.table.batch import CURATED, STANDARDIZED
 from leanops.domain.table.definitions import CURATED_SYSTEM_COLUMNS
-from leanops.usecases.deploy_schema import Consent, deploy_schema
 from leanops.usecases.leases import acquire
+from leanops.usecases.schemas.deploy import Consent, deploy_schema
 from tests.oracle.streams import SCHEMA, make_stream
 from tests.verify import assert_settled, assert_tables, replayed
 from tests.world import FIRST, PII_KEY, World

@@ -22,8 +22,9 @@ from leanops.runtimes.embedded import Embedded
 from leanops.transforms import curate, standardize
 from leanops.transforms.casts import cast
 from leanops.transforms.sql import literal
-from leanops.usecases import commit, deliver
-from leanops.usecases.run_cycle import run_cycle
+from leanops.usecases.cycle.run import run_cycle
+from leanops.usecases.ingest import deliver
+from leanops.usecases.pipeline import commit
 from tests.emulated import SIZES, TOPICS, WHOLE, Story, assert_names, failed, of
 from tests.oracle.model import Model
 from tests.oracle.rows import Row

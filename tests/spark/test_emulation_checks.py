@@ -13,7 +13,7 @@ from leanops.adapters.sql.buffer import SqlBuffer
 from leanops.emulation.found import Check
 from leanops.emulation.phases import Emulation
 from leanops.emulation.verify import Verdict
-from leanops.usecases import deliver
+from leanops.usecases.ingest import deliver
 from tests.emulated import DONE, SIZES, WHOLE, Story, of, opened
 from tests.stories import told
 from tests.tampered import Change, Row, Tampered, changed, doubled, failing, lost, nameless, removed, twice

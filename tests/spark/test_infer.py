@@ -9,8 +9,8 @@ import pytest
 
 from leanops.domain.errors import UsageError
 from leanops.domain.schema.model import schema_from_json
-from leanops.usecases.infer_schema import Inferred, infer_schema
-from leanops.usecases.plan_schema import plan_schema
+from leanops.usecases.schemas.infer import Inferred, infer_schema
+from leanops.usecases.schemas.plan import plan_schema
 from tests.oracle.rows import LANDED, RawRow
 from tests.oracle.streams import make_stream
 from tests.world import World

@@ -9,8 +9,8 @@ from leanops.adapters.iceberg.session import ROWS_PER_ARROW_BATCH
 from leanops.domain.limits import ColumnLimits, Limits
 from leanops.runtimes.embedded import Embedded
 from leanops.transforms.flatten import FlattenPlan, cells
-from leanops.usecases import standardize
 from leanops.usecases.leases import held
+from leanops.usecases.pipeline import standardize
 from tests.spark.test_bad_input import SCHEMA, event
 from tests.world import Abandoned, World
 

@@ -13,14 +13,14 @@ from leanops.domain.errors import CommitRefusedError, UsageError
 from leanops.domain.table.history import valid_watermark
 from leanops.domain.table.operation import Accept, Scope
 from leanops.ports.tables import Lake, Merge
-from leanops.usecases.carry_out import resume
-from leanops.usecases.deploy_schema import Consent, deploy_schema
-from leanops.usecases.operations import standing
+from leanops.usecases.cycle.retry import retry_topic
+from leanops.usecases.operation_log import standing
+from leanops.usecases.operations.execute import resume
+from leanops.usecases.operations.plan_rollback import plan_rollback, roll_back_topic
+from leanops.usecases.operations.start import rebuild_topic
 from leanops.usecases.platform import Platform, Secret
-from leanops.usecases.rebuild import rebuild_topic
-from leanops.usecases.retry_topic import retry_topic
-from leanops.usecases.rollback import plan_rollback, roll_back_topic
-from leanops.usecases.topics import resume_topic
+from leanops.usecases.schemas.deploy import Consent, deploy_schema
+from leanops.usecases.topics.registry import resume_topic
 from leanops.views.balance import whole_topic
 from tests.builders import column, schema_text
 from tests.crash.batches import BY_ORDER, SCHEMA, orders

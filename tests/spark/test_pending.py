@@ -10,11 +10,11 @@ from leanops.adapters.files.folder import Folder
 from leanops.domain.schema.diff import difference
 from leanops.ports.schemas import Pending
 from leanops.usecases.audit import Actor
-from leanops.usecases.finish import finish_operations
-from leanops.usecases.judge_schema import Outcome, Verdict
-from leanops.usecases.operations import standing
-from leanops.usecases.pending import take_pending
-from leanops.usecases.plan_on_rows import plan_on_rows
+from leanops.usecases.operation_log import standing
+from leanops.usecases.operations.resume import finish_operations
+from leanops.usecases.schemas.inbox import take_pending
+from leanops.usecases.schemas.plan_gate import plan_on_rows
+from leanops.usecases.schemas.validate import Outcome, Verdict
 from tests.builders import column, no_lake, schema, schema_text
 from tests.oracle.rows import LANDED, RawRow
 from tests.unit.test_pending import Killed, killed_at

@@ -7,8 +7,8 @@ from typing import Any
 from leanops.domain.schema.model import schema_from_json
 from leanops.domain.schema.plan import SchemaPlan
 from leanops.domain.table.operation import Accept
-from leanops.usecases.deploy_schema import Consent, deploy_schema
-from leanops.usecases.plan_schema import plan_schema
+from leanops.usecases.schemas.deploy import Consent, deploy_schema
+from leanops.usecases.schemas.plan import plan_schema
 from tests.oracle.rows import RawRow
 from tests.world import World
 

@@ -14,8 +14,8 @@ from leanops.domain.errors import UsageError
 from leanops.domain.schema.diff import Kind
 from leanops.domain.schema.model import Schema, schema_from_json
 from leanops.domain.schema.plan import SchemaPlan
-from leanops.usecases.deploy_schema import Consent, deploy_schema
-from leanops.usecases.plan_schema import failing_rows, plan_schema
+from leanops.usecases.schemas.deploy import Consent, deploy_schema
+from leanops.usecases.schemas.plan import failing_rows, plan_schema
 from tests.oracle.model import Model
 from tests.oracle.rows import LANDED, RawRow
 from tests.oracle.streams import SCHEMA, make_stream

@@ -11,14 +11,14 @@ import pytest
 
 from leanops.domain.errors import OperationBlockedError, RetryableError, TopicPausedError
 from leanops.domain.table.operation import Accept, Scope
-from leanops.usecases.carry_out import cancel, resume
-from leanops.usecases.deploy_schema import Consent, deploy_schema
-from leanops.usecases.operations import standing
-from leanops.usecases.plan_cycle import plan_cycle
-from leanops.usecases.rebuild import rebuild_topic
-from leanops.usecases.rollback import plan_rollback, roll_back_topic
-from leanops.usecases.run_cycle import _Cycle
-from leanops.usecases.topics import pause_topic, resume_topic
+from leanops.usecases.cycle.plan import plan_cycle
+from leanops.usecases.cycle.run import _Cycle
+from leanops.usecases.operation_log import standing
+from leanops.usecases.operations.execute import cancel, resume
+from leanops.usecases.operations.plan_rollback import plan_rollback, roll_back_topic
+from leanops.usecases.operations.start import rebuild_topic
+from leanops.usecases.schemas.deploy import Consent, deploy_schema
+from leanops.usecases.topics.registry import pause_topic, resume_topic
 from leanops.views.balance import whole_topic
 from tests.builders import column, schema_text
 from tests.oracle.model import Model

@@ -6,7 +6,7 @@ from typing import Any
 
 from leanops.domain.table.definitions import breaks_merge, is_engine_name
 from leanops.runtimes.embedded import Embedded
-from leanops.usecases.rebuild import rebuild_topic
+from leanops.usecases.operations.start import rebuild_topic
 from tests.builders import column, schema_text
 from tests.oracle.model import Model
 from tests.oracle.rows import RawRow

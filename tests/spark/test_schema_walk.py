@@ -7,10 +7,10 @@ from typing import Any
 from leanops.domain.schema.diff import Kind
 from leanops.domain.schema.model import schema_from_json
 from leanops.domain.table.operation import Accept, Scope
-from leanops.usecases.deploy_schema import NOTHING_MORE, Consent, Deployed, deploy_schema
-from leanops.usecases.infer_schema import infer_schema
-from leanops.usecases.plan_schema import failing_rows, plan_schema
-from leanops.usecases.shadow import Progress, quiet
+from leanops.usecases.operations.shadow import Progress, quiet
+from leanops.usecases.schemas.deploy import NOTHING_MORE, Consent, Deployed, deploy_schema
+from leanops.usecases.schemas.infer import infer_schema
+from leanops.usecases.schemas.plan import failing_rows, plan_schema
 from leanops.views.balance import whole_topic
 from tests.crash.batches import orders
 from tests.oracle.model import Model

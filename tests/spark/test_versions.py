@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from leanops.usecases import curate, standardize
-from leanops.usecases.rebuild import rebuild_topic
+from leanops.usecases.operations.start import rebuild_topic
+from leanops.usecases.pipeline import curate, standardize
 from tests.builders import column, schema_text
 from tests.oracle.model import Model
 from tests.oracle.rows import RawRow

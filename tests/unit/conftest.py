@@ -11,9 +11,9 @@ import pytest
 from leanops.adapters.files.folder import Folder
 from leanops.entrypoints.cli.app import run
 from leanops.runtimes.embedded import Embedded, create_home
-from leanops.usecases.deploy_schema import deploy_schema
 from leanops.usecases.platform import Platform
-from leanops.usecases.topics import add_topic
+from leanops.usecases.schemas.deploy import deploy_schema
+from leanops.usecases.topics.registry import add_topic
 from tests.builders import platform_in, schema_text
 
 

@@ -10,7 +10,7 @@ from leanops.domain.errors import StateConflictError
 from leanops.domain.table.balance import Totals
 from leanops.domain.table.batch import CURATED, STANDARDIZED
 from leanops.ports.state import ATTEMPTS, BATCHES, CHECKPOINTS
-from leanops.usecases.batches import (
+from leanops.usecases.journal import (
     begin,
     close,
     forget_failures,

@@ -18,9 +18,9 @@ from leanops.ports.queue import Outgoing, Received
 from leanops.ports.state import BREAKERS, Key, Row, StateTable, Stored
 from leanops.runtimes import ingestion
 from leanops.runtimes.embedded import Embedded
-from leanops.usecases.breaker import Breakers
-from leanops.usecases.patience import Patience
-from leanops.usecases.topics import add_topic
+from leanops.usecases.ingest.breakers import Breakers
+from leanops.usecases.retry import Patience
+from leanops.usecases.topics.registry import add_topic
 from tests.builders import NOW, Clock
 
 RULES = BreakerRules(error_rate=0.5, min_events=20, window_ms=60_000, pause_ms=60_000)

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from leanops.ports.source import Pulled, PullLimits
-from leanops.usecases.bridge_hand import BridgeRules, Counts, Hand, Held, Stream
-from leanops.usecases.bridge_receipts import keep_leased
-from leanops.usecases.bridge_turns import Turns
+from leanops.usecases.bridge.acks import keep_leased
+from leanops.usecases.bridge.inflight import BridgeRules, Counts, Hand, Held, Stream
+from leanops.usecases.bridge.ordering import Turns
 from tests.inbox import Gate, Inbox, away, bridging, message, run, until
 
 

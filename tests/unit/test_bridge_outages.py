@@ -11,7 +11,7 @@ from leanops.adapters.files.folder import Folder
 from leanops.domain.errors import FilesUnavailableError, SourceUnavailableError
 from leanops.ports.queue import Outgoing
 from leanops.ports.source import Pulled, PullLimits
-from leanops.usecases import bridge as bridge_module
+from leanops.usecases.bridge import bridge as bridge_module
 from tests.inbox import Gate, Inbox, away, bridging, message, run, until
 
 

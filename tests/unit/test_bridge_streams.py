@@ -14,7 +14,7 @@ from leanops.entrypoints.bridge.health import Health
 from leanops.ports.queue import Outgoing
 from leanops.runtimes.bridge import at_home, subscriptions_of
 from leanops.runtimes.embedded import Embedded, create_home
-from leanops.usecases import bridge as bridge_module
+from leanops.usecases.bridge import bridge as bridge_module
 from tests.inbox import Gate, Inbox, away, bridging, message, run, until
 
 

@@ -9,9 +9,9 @@ from leanops.domain.event.envelope import Envelope, encoded, micros
 from leanops.domain.failures import Rule, error_id
 from leanops.ports.queue import Outgoing, dead_letters
 from leanops.runtimes.embedded import Embedded
-from leanops.usecases.dead_letters import DeadLetter, bury
-from leanops.usecases.dlq import drain
-from leanops.usecases.topics import add_topic
+from leanops.usecases.dlq.drain import drain
+from leanops.usecases.ingest.archive import DeadLetter, bury
+from leanops.usecases.topics.registry import add_topic
 from tests.builders import NOW
 from tests.unit.conftest import Leanops
 from tests.unit.test_cli_topics import audit

@@ -10,7 +10,7 @@ import pytest
 
 from leanops.domain.table.definitions import OPS
 from leanops.runtimes.embedded import Embedded
-from leanops.usecases.topics import add_topic
+from leanops.usecases.topics.registry import add_topic
 from tests.unit.conftest import Leanops
 
 

@@ -10,7 +10,7 @@ from leanops.domain.table.definitions import CURATED, STANDARDIZED
 from leanops.domain.table.operation import Operation, Scope, Stage, Work
 from leanops.runtimes.embedded import Embedded
 from leanops.usecases.leases import Lease, acquire, release
-from leanops.usecases.operations import advance, begin, block
+from leanops.usecases.operation_log import advance, begin, block
 from tests.builders import NOW_MS, event, land, watermark
 from tests.unit.conftest import Leanops
 

@@ -18,8 +18,8 @@ from leanops.entrypoints.cli.output import printable, shown
 from leanops.ports.clock import millis
 from leanops.ports.queue import Outgoing
 from leanops.runtimes.embedded import Embedded
-from leanops.usecases.deploy_schema import deploy_schema
-from leanops.usecases.topics import add_topic
+from leanops.usecases.schemas.deploy import deploy_schema
+from leanops.usecases.topics.registry import add_topic
 from leanops.usecases.workers import Doing, Part, Worker
 from tests.builders import NOW, event, land, schema_text, watermark
 from tests.unit.conftest import Leanops

@@ -11,8 +11,8 @@ import pytest
 
 from leanops.runtimes import ingestion
 from leanops.runtimes.embedded import Embedded
-from leanops.usecases.publish import publish
-from leanops.usecases.topics import add_topic
+from leanops.usecases.ingest.publish import publish
+from leanops.usecases.topics.registry import add_topic
 from leanops.usecases.workers import Part
 from tests.builders import event
 from tests.processes import LEANOPS, until

@@ -14,11 +14,11 @@ from leanops.domain.table.definitions import STANDARDIZED as STANDARDIZED_TABLE
 from leanops.domain.table.history import valid_watermark
 from leanops.ports.state import ATTEMPTS, CHECKPOINTS
 from leanops.ports.tables import Merge
-from leanops.usecases.batches import record_failure
-from leanops.usecases.commit import commit
+from leanops.usecases.journal import record_failure
 from leanops.usecases.leases import Lease, acquire
+from leanops.usecases.pipeline.commit import commit
+from leanops.usecases.pipeline.standardize import Prepared
 from leanops.usecases.platform import Platform
-from leanops.usecases.standardize import Prepared
 from tests.builders import Clock, batch, platform_in, watermark
 
 TABLE = "iceberg_standardized_db.orders"

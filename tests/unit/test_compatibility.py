@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from leanops.domain.schema.diff import Kind, difference, is_widening
 from leanops.domain.schema.model import ColumnType, Schema, TypeName
-from leanops.usecases.activate import fingerprint
+from leanops.usecases.operations.activate import fingerprint
 from tests.builders import column, schema
 
 ORDER = [Kind.NEUTRAL, Kind.ADDITIVE, Kind.RESTRICTIVE, Kind.BREAKING]

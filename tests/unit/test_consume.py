@@ -15,9 +15,9 @@ from leanops.entrypoints.lambdas.processor import process
 from leanops.ports.queue import PLATFORM_RECEIVES
 from leanops.ports.state import BREAKERS, ERROR_TRACKER, MESSAGE_FAILURES
 from leanops.runtimes.aws import Aws
-from leanops.usecases.breaker import Breakers
-from leanops.usecases.consume import OWN_FAILURES
-from leanops.usecases.topics import add_topic
+from leanops.usecases.ingest.breakers import Breakers
+from leanops.usecases.ingest.consume import OWN_FAILURES
+from leanops.usecases.topics.registry import add_topic
 from tests.builders import Clock
 from tests.functions import EventSource, Switches, Time, aws_on, envelope, sqs_event
 from tests.hub import Hub, hub_in

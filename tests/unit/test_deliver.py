@@ -16,9 +16,9 @@ from leanops.ports.delivery import Waiting
 from leanops.ports.queue import Outgoing
 from leanops.ports.state import ERROR_TRACKER
 from leanops.runtimes.ingestion import DeliveryPart
-from leanops.usecases import deliver as deliver_module
-from leanops.usecases.deliver import FLUSH_ID, KEPT_SNAPSHOTS, SNAPSHOTS_BEFORE_EXPIRY, Limits, deliver, is_due
-from leanops.usecases.topics import add_topic
+from leanops.usecases.ingest import deliver as deliver_module
+from leanops.usecases.ingest.deliver import FLUSH_ID, KEPT_SNAPSHOTS, SNAPSHOTS_BEFORE_EXPIRY, Limits, deliver, is_due
+from leanops.usecases.topics.registry import add_topic
 from tests.builders import NOW_MS, Clock, stalled, watermark
 from tests.hub import Hub, hub_in
 

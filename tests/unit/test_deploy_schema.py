@@ -17,10 +17,10 @@ from leanops.domain.errors import (
 )
 from leanops.domain.problems import Code
 from leanops.domain.table.definitions import ERRORS
-from leanops.usecases.deploy_schema import Consent, deploy_schema
 from leanops.usecases.leases import held, unlock
 from leanops.usecases.platform import Platform, Secret
-from leanops.usecases.topics import add_topic, find_topic, pause_topic
+from leanops.usecases.schemas.deploy import Consent, deploy_schema
+from leanops.usecases.topics.registry import add_topic, find_topic, pause_topic
 from tests.builders import NOW, column, platform_in, schema, schema_text
 
 KEY = Secret(b"a key for the tests", "k1")

@@ -11,8 +11,8 @@ import pytest
 from leanops.domain.errors import SourceUnavailableError
 from leanops.domain.table.definitions import OPS
 from leanops.ports.listing import ListedTopic, Subscription
-from leanops.usecases.discover import Action, Wanted, discover, tfvars
-from leanops.usecases.topics import add_topic, list_topics
+from leanops.usecases.topics.discover import Action, Wanted, discover, tfvars
+from leanops.usecases.topics.registry import add_topic, list_topics
 from tests.builders import Clock
 from tests.hub import Hub, hub_in
 from tests.unit.conftest import Leanops

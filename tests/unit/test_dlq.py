@@ -15,11 +15,11 @@ from leanops.domain.table.definitions import ERRORS
 from leanops.ports.delivery import MAX_RECORD_BYTES
 from leanops.ports.queue import MAX_RECEIVES, Outgoing, dead_letters
 from leanops.ports.state import ERROR_TRACKER
-from leanops.usecases.dead_letters import DeadLetter, bury, unroutable
-from leanops.usecases.dlq import Drained, drain, process
-from leanops.usecases.replay_letters import Done, Outcome, Pace, Selection, discard, replay
-from leanops.usecases.send import messages
-from leanops.usecases.topics import add_topic
+from leanops.usecases.dlq.drain import Drained, drain, process
+from leanops.usecases.dlq.replay import Done, Outcome, Pace, Selection, discard, replay
+from leanops.usecases.ingest.archive import DeadLetter, bury, unroutable
+from leanops.usecases.ingest.pack import messages
+from leanops.usecases.topics.registry import add_topic
 from tests.builders import NOW, Clock
 from tests.hub import Hub, hub_in
 

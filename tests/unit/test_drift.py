@@ -14,7 +14,7 @@ from leanops.domain.payload import evolution
 from leanops.domain.payload.evolution import PathMemory
 from leanops.domain.payload.flatten import KINDS as KINDS_OF_CELLS
 from leanops.ports.state import DRIFT_STATE
-from leanops.usecases.drift import Memory, drift_rows, mark_logged, note_kinds
+from leanops.usecases.pipeline.drift import Memory, drift_rows, mark_logged, note_kinds
 from leanops.usecases.platform import Platform
 from tests.builders import NOW, platform_in
 

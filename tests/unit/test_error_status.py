@@ -9,8 +9,8 @@ import pytest
 from leanops.domain.failures import error_id
 from leanops.domain.table.definitions import CURATED, ERRORS, STANDARDIZED
 from leanops.runtimes.embedded import Embedded
-from leanops.usecases.deploy_schema import deploy_schema
-from leanops.usecases.topics import add_topic
+from leanops.usecases.schemas.deploy import deploy_schema
+from leanops.usecases.topics.registry import add_topic
 from leanops.views.errors import Wanted, find_error, list_errors
 from leanops.views.status import status
 from tests.builders import NOW, NOW_MS, schema_text, watermark

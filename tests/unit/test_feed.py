@@ -16,7 +16,7 @@ from leanops.emulation.homes import fresh_home
 from leanops.emulation.scenario import Scenario
 from leanops.runtimes.embedded import Embedded
 from leanops.runtimes.ingestion import breakers_of
-from leanops.usecases.topics import add_topics
+from leanops.usecases.topics.registry import add_topics
 from tests.living import living, until
 
 SCENARIO = Scenario(topics=2, events={"day1": 200})

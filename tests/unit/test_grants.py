@@ -19,7 +19,7 @@ from leanops.ports.state import SCHEMA_REGISTRY, TABLES
 from leanops.runtimes.aws import Aws
 from leanops.runtimes.bridge import bridge_of, on_aws, subscriptions_of
 from leanops.settings import Settings
-from leanops.usecases.consume import OWN_FAILURES
+from leanops.usecases.ingest.consume import OWN_FAILURES
 from leanops.usecases.workers import Part, Worker
 from tests.builders import schema_text
 from tests.functions import Time, envelope, error_line, sqs_event

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from leanops.domain.payload.paths import path_of
 from leanops.domain.schema.infer import DATE_CANDIDATES, MOST_COLUMNS, Seen, guess_pii, guess_type, propose
 from leanops.domain.schema.model import DEFAULT_KEY_PATH, DateFormat, schema_from_json
-from leanops.usecases.infer_schema import proposed_text
+from leanops.usecases.schemas.infer import proposed_text
 
 EVENTS = 100
 WHOLE = ("int", "bigint", *(f"decimal_{scale}" for scale in (0, 2, 4, 6, 10, 18)), "double")

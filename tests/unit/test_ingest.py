@@ -16,9 +16,9 @@ from leanops.domain.event.record import raw_record
 from leanops.ports.delivery import MAX_RECORD_BYTES
 from leanops.ports.queue import Outgoing, dead_letters
 from leanops.ports.state import ERROR_TRACKER
-from leanops.usecases.ingest import VISIBILITY_S, work
-from leanops.usecases.patience import Patience
-from leanops.usecases.topics import add_topic
+from leanops.usecases.ingest.process import VISIBILITY_S, work
+from leanops.usecases.retry import Patience
+from leanops.usecases.topics.registry import add_topic
 from tests.builders import NOW_MS, Clock
 from tests.hub import Hub, hub_in
 

@@ -11,9 +11,9 @@ import pytest
 from leanops.domain.errors import DeliveryUnavailableError, StateUnavailableError
 from leanops.domain.event.envelope import Envelope, bodies, encoded
 from leanops.ports.queue import Outgoing
-from leanops.usecases.ingest import PORTION_BYTES, work
-from leanops.usecases.patience import Patience
-from leanops.usecases.topics import add_topic
+from leanops.usecases.ingest.process import PORTION_BYTES, work
+from leanops.usecases.retry import Patience
+from leanops.usecases.topics.registry import add_topic
 from tests.builders import NOW_MS, Clock
 from tests.hub import Hub, hub_in
 

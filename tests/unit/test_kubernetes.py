@@ -17,7 +17,7 @@ from packaging.utils import canonicalize_name
 
 from leanops.domain.event.shards import Shard, parse_shard
 from leanops.settings import OUTSIDE, Settings
-from leanops.usecases.bridge import GOODBYE_S, LAST_RECEIPTS_S
+from leanops.usecases.bridge.bridge import GOODBYE_S, LAST_RECEIPTS_S
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "deploy/kubernetes"

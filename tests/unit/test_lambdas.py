@@ -23,8 +23,8 @@ from leanops.entrypoints.lambdas.invocation import CALL_MS
 from leanops.entrypoints.lambdas.processor import process
 from leanops.ports.state import ERROR_TRACKER
 from leanops.runtimes.aws import Aws
-from leanops.usecases.breaker import Breakers
-from leanops.usecases.topics import add_topic
+from leanops.usecases.ingest.breakers import Breakers
+from leanops.usecases.topics.registry import add_topic
 from tests.functions import Objects, Switches, Time, aws_on, envelope, error_line, sqs_event
 from tests.hub import Hub, hub_in
 

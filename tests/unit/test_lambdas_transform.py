@@ -16,7 +16,7 @@ from leanops.domain.event.names import Databases
 from leanops.domain.event.record import raw_record
 from leanops.entrypoints.lambdas.transform import transform
 from leanops.ports.state import SCHEMA_REGISTRY, Stored
-from leanops.usecases.registered import Registered
+from leanops.usecases.ingest.known_topics import Registered
 from tests.builders import Clock
 from tests.functions import envelope, firehose_event
 

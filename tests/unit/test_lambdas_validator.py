@@ -13,10 +13,10 @@ from leanops.domain.errors import JobsUnavailableError, UsageError
 from leanops.entrypoints.lambdas.validator import validate
 from leanops.runtimes.aws import Aws
 from leanops.settings import Settings
-from leanops.usecases.deploy_schema import deploy_schema
-from leanops.usecases.judge_schema import Intake
 from leanops.usecases.platform import Platform
-from leanops.usecases.topics import find_topic
+from leanops.usecases.schemas.deploy import deploy_schema
+from leanops.usecases.schemas.validate import Intake
+from leanops.usecases.topics.registry import find_topic
 from tests.builders import column, schema_text
 from tests.functions import Time
 

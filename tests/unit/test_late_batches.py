@@ -12,11 +12,11 @@ from leanops.domain.table.definitions import OPS
 from leanops.domain.table.definitions import STANDARDIZED as DEFINITION
 from leanops.domain.table.history import TableView, watermark_from
 from leanops.ports.state import ABANDONED_BATCHES, ATTEMPTS
-from leanops.usecases.batches import begin, begin_another, open_batch, set_checkpoint
-from leanops.usecases.late_batches import without_late_batches
+from leanops.usecases.journal import begin, begin_another, open_batch, set_checkpoint
 from leanops.usecases.leases import Lease, acquire, unlock
+from leanops.usecases.pipeline.late_batches import without_late_batches
 from leanops.usecases.platform import Platform
-from leanops.usecases.topics import add_topic
+from leanops.usecases.topics.registry import add_topic
 from tests.builders import batch, platform_in, watermark
 
 TABLE, HISTORY = "iceberg_standardized_db.orders", "ops_db.job_run_history"

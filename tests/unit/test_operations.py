@@ -23,10 +23,8 @@ from leanops.domain.table.operation import (
     to_text,
 )
 from leanops.ports.state import LOCKS
-from leanops.usecases.carry_out import cancel
-from leanops.usecases.comparison import Comparison
 from leanops.usecases.leases import Lease, held, release
-from leanops.usecases.operations import (
+from leanops.usecases.operation_log import (
     advance,
     agree,
     all_standing,
@@ -37,8 +35,10 @@ from leanops.usecases.operations import (
     close,
     standing,
 )
+from leanops.usecases.operations.compare import Comparison
+from leanops.usecases.operations.execute import cancel
+from leanops.usecases.operations.shadow import shadow_tables
 from leanops.usecases.platform import Platform
-from leanops.usecases.shadow import shadow_tables
 from tests.builders import NOW_MS, Clock, platform_in
 
 FIRST, SECOND = Lease("topic/orders", "one", 1), Lease("topic/orders", "two", 2)

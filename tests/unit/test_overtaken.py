@@ -9,10 +9,10 @@ import pytest
 from leanops.domain.event.envelope import Envelope
 from leanops.domain.event.record import raw_record
 from leanops.domain.failures import Rule
-from leanops.usecases.dead_letters import DeadLetter, bury
-from leanops.usecases.deliver import deliver
-from leanops.usecases.dlq import Drained, drain
-from leanops.usecases.topics import add_topic
+from leanops.usecases.dlq.drain import Drained, drain
+from leanops.usecases.ingest.archive import DeadLetter, bury
+from leanops.usecases.ingest.deliver import deliver
+from leanops.usecases.topics.registry import add_topic
 from tests.builders import NOW_MS, Clock, stalled
 from tests.hub import Hub, hub_in
 

@@ -19,16 +19,16 @@ from leanops.domain.problems import Code, Problem
 from leanops.domain.table.definitions import CURATED, STANDARDIZED
 from leanops.ports.schemas import Pending
 from leanops.usecases.audit import Actor
-from leanops.usecases.batches import record_failure
-from leanops.usecases.carry_out import OPERATION
-from leanops.usecases.deploy_schema import deploy_schema
-from leanops.usecases.finish import finish_operations
-from leanops.usecases.judge_schema import Outcome, Verdict
+from leanops.usecases.journal import record_failure
 from leanops.usecases.leases import held
-from leanops.usecases.operations import standing
-from leanops.usecases.pending import take_pending
+from leanops.usecases.operation_log import standing
+from leanops.usecases.operations.execute import OPERATION
+from leanops.usecases.operations.resume import finish_operations
 from leanops.usecases.platform import Platform, Secret
-from leanops.usecases.topics import Topic, add_topic, find_topic, pause_topic
+from leanops.usecases.schemas.deploy import deploy_schema
+from leanops.usecases.schemas.inbox import take_pending
+from leanops.usecases.schemas.validate import Outcome, Verdict
+from leanops.usecases.topics.registry import Topic, add_topic, find_topic, pause_topic
 from tests.builders import NOW, column, platform_in, schema, schema_text, watermark
 
 WHO = Actor("someone", "files")

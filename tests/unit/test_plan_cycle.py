@@ -14,16 +14,16 @@ from leanops.domain.table.definitions import STANDARDIZED as STANDARDIZED_TABLE
 from leanops.domain.table.operation import Operation, Stage, Work
 from leanops.domain.table.outcome import Outcome
 from leanops.ports.state import SCHEMA_REGISTRY
-from leanops.usecases import operations
-from leanops.usecases.batches import begin, record_failure
-from leanops.usecases.carry_out import OPERATION
-from leanops.usecases.deploy_schema import deploy_schema
-from leanops.usecases.finish import is_due
+from leanops.usecases import operation_log
+from leanops.usecases.cycle.plan import TopicPlan, plan_cycle
+from leanops.usecases.cycle.retry import retry_topic
+from leanops.usecases.journal import begin, record_failure
 from leanops.usecases.leases import Lease, acquire
-from leanops.usecases.plan_cycle import TopicPlan, plan_cycle
+from leanops.usecases.operations.execute import OPERATION
+from leanops.usecases.operations.resume import is_due
 from leanops.usecases.platform import Platform, Rules
-from leanops.usecases.retry_topic import retry_topic
-from leanops.usecases.topics import add_topic, pause_topic
+from leanops.usecases.schemas.deploy import deploy_schema
+from leanops.usecases.topics.registry import add_topic, pause_topic
 from tests.builders import NOW_MS, Clock, batch, event, land, platform_in, schema, schema_text, watermark
 
 RAW, STANDARD, CURATE = "iceberg_raw_db.orders_staging", "iceberg_standardized_db.orders", "iceberg_curated_db.orders"
@@ -98,7 +98,7 @@ def test_a_curated_whose_standardized_has_moved_is_made_anew(platform: Platform)
 def test_a_topic_with_an_unfinished_operation_waits_for_it(platform: Platform) -> None:
     onboard(platform, events=1)
     operation = Operation("op", "orders", Work.REBUILD, "someone", NOW_MS, 1)
-    operations.begin(platform, operation, Stage.BUILDING, acquire(platform, "topic/orders"))
+    operation_log.begin(platform, operation, Stage.BUILDING, acquire(platform, "topic/orders"))
     found = plan(platform)
     assert found.outcome == Outcome.PAUSED
     assert "rebuild begun at 2026-11-15 08:00:00 UTC by someone is not finished" in str(found.reason)
@@ -279,7 +279,7 @@ def test_a_failure_noted_while_the_clock_was_ahead_is_tried_again_now(platform: 
 
 def test_an_operation_that_failed_while_the_clock_was_ahead_is_due_now(platform: Platform, clock: Clock) -> None:
     operation = Operation("op", "orders", Work.REBUILD, "someone", NOW_MS, 1)
-    found = operations.begin(platform, operation, Stage.BUILDING, acquire(platform, LEASE.resource))
+    found = operation_log.begin(platform, operation, Stage.BUILDING, acquire(platform, LEASE.resource))
     clock.advance(86_400)
     record_failure(platform, "orders", OPERATION, "broken")
     assert not is_due(platform, found)

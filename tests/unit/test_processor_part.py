@@ -12,9 +12,9 @@ from leanops.ports.queue import Outgoing, dead_letters
 from leanops.ports.state import WORKERS
 from leanops.runtimes.embedded import Embedded, create_home
 from leanops.runtimes.ingestion import QUEUE_PATIENCE_S, RETRY_QUEUE_S, ProcessorPart
-from leanops.usecases.patience import Patience
-from leanops.usecases.room import Room
-from leanops.usecases.topics import add_topic
+from leanops.usecases.ingest.room import Room
+from leanops.usecases.retry import Patience
+from leanops.usecases.topics.registry import add_topic
 from leanops.usecases.workers import Doing, Part, Worker
 from tests.builders import NOW_MS, Clock
 

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from leanops.domain.errors import UnknownTopicError, UsageError
 from leanops.domain.event.lines import Event
-from leanops.usecases import publish as publishing
+from leanops.usecases.ingest import publish as publishing
+from leanops.usecases.ingest.publish import events_from_lines, publish
 from leanops.usecases.platform import Platform
-from leanops.usecases.publish import events_from_lines, publish
-from leanops.usecases.topics import add_topic
+from leanops.usecases.topics.registry import add_topic
 from tests.builders import NOW, event, platform_in, raw_row
 from tests.hub import Hub, hub_in
 from tests.oracle import vocabulary as words

@@ -15,11 +15,11 @@ from leanops.domain.table.definitions import OPS
 from leanops.domain.table.definitions import STANDARDIZED as STANDARDIZED_TABLE
 from leanops.domain.table.history import has_batch
 from leanops.ports.state import ATTEMPTS, CHECKPOINTS, DRIFT_STATE
-from leanops.usecases.batches import begin, open_batch
-from leanops.usecases.drift import note_kinds
+from leanops.usecases.journal import begin, open_batch
 from leanops.usecases.leases import Lease, acquire
+from leanops.usecases.pipeline.drift import note_kinds
+from leanops.usecases.pipeline.run_history import LayerResult, complete_begun, record
 from leanops.usecases.platform import Platform
-from leanops.usecases.record_runs import LayerResult, complete_begun, record
 from tests.builders import NOW, batch, platform_in, schema, watermark
 
 STANDARD = "iceberg_standardized_db.orders"

@@ -16,14 +16,14 @@ from leanops.domain.table.definitions import CURATED, STANDARDIZED, TableDefinit
 from leanops.domain.table.history import TableView, is_same_data
 from leanops.domain.table.operation import Accept
 from leanops.ports.state import ABANDONED_BATCHES
-from leanops.usecases.carry_out import cancel, resume
-from leanops.usecases.curate import source_moved
-from leanops.usecases.deploy_schema import deploy_schema
 from leanops.usecases.leases import held, unlock
-from leanops.usecases.operations import standing
+from leanops.usecases.operation_log import standing
+from leanops.usecases.operations.execute import cancel, resume
+from leanops.usecases.operations.plan_rollback import plan_rollback, roll_back_topic
+from leanops.usecases.pipeline.curate import source_moved
 from leanops.usecases.platform import Platform
-from leanops.usecases.rollback import plan_rollback, roll_back_topic
-from leanops.usecases.topics import add_topic, find_topic, pause_topic, undo_pause
+from leanops.usecases.schemas.deploy import deploy_schema
+from leanops.usecases.topics.registry import add_topic, find_topic, pause_topic, undo_pause
 from tests.builders import column, event, land, platform_in, schema_text, watermark
 from tests.world import Abandoned
 

@@ -14,9 +14,9 @@ from leanops.runtimes.embedded import Embedded
 from leanops.runtimes.ingestion import parts_of
 from leanops.runtimes.schemas import SchemaPart
 from leanops.usecases.leases import held
-from leanops.usecases.operations import standing
+from leanops.usecases.operation_log import standing
 from leanops.usecases.platform import Platform
-from leanops.usecases.topics import add_topic
+from leanops.usecases.topics.registry import add_topic
 from leanops.usecases.workers import CYCLES, SCHEMAS
 from tests.builders import NOW, schema, schema_text
 from tests.unit.test_pending import abandon, take

@@ -10,7 +10,7 @@ from leanops.domain.problems import Code, Problem
 from leanops.domain.schema.diff import Change, Difference, Kind, difference
 from leanops.domain.schema.model import Schema
 from leanops.domain.schema.plan import Example, FailureGroup, SchemaPlan, Tables, ddl_of, needed, unseen_paths
-from leanops.usecases.plan_on_rows import missing_values, problems_on_rows
+from leanops.usecases.schemas.plan_gate import missing_values, problems_on_rows
 from leanops.views.schemas import GROUPS_SHOWN, plan_lines
 from tests.builders import column, schema
 from tests.unit.conftest import Leanops

@@ -27,7 +27,7 @@ from leanops.emulation.scenario import SOAK, Scenario
 from leanops.emulation.soak import Wishes
 from leanops.entrypoints.cli.app import run
 from leanops.runtimes.embedded import Embedded, create_home
-from leanops.usecases.topics import add_topics
+from leanops.usecases.topics.registry import add_topics
 from tests.living import living, until
 
 PATIENT = (sys.executable, "-c", "import time; print('at work', flush=True); time.sleep(600)")

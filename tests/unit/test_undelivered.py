@@ -9,9 +9,9 @@ import pytest
 from leanops.domain.errors import FilesUnavailableError, RetryableError
 from leanops.domain.failures import Rule
 from leanops.ports.state import ERROR_TRACKER
-from leanops.usecases.dead_letters import DeadLetter
-from leanops.usecases.patience import Patience
-from leanops.usecases.undelivered import PROGRESS, Burial, bury_message, bury_object
+from leanops.usecases.dlq.firehose_errors import PROGRESS, Burial, bury_message, bury_object
+from leanops.usecases.ingest.archive import DeadLetter
+from leanops.usecases.retry import Patience
 from tests.hub import Hub, hub_in
 
 LINES = [b"one", b"", b"  ", b"x" * 300, "zwei é".encode(), b"\xff\x00", b"one", b"last, without an end"]

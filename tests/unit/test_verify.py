@@ -28,8 +28,8 @@ from leanops.emulation.verify import TopicVerdict, Verdict, verify
 from leanops.ports.schemas import Pending
 from leanops.runtimes.embedded import Embedded, create_home
 from leanops.usecases.audit import Actor
-from leanops.usecases.pending import take_pending
-from leanops.usecases.topics import add_topics
+from leanops.usecases.schemas.inbox import take_pending
+from leanops.usecases.topics.registry import add_topics
 from tests.stories import is_copy, moment, story, told
 
 TOPIC = "orders"

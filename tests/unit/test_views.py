@@ -14,10 +14,10 @@ from leanops.domain.table.balance import Totals
 from leanops.domain.table.definitions import CURATED, ERRORS, STANDARDIZED
 from leanops.domain.table.history import Watermark
 from leanops.runtimes.embedded import Embedded, create_home
-from leanops.usecases.batches import record_failure
-from leanops.usecases.deploy_schema import deploy_schema
+from leanops.usecases.journal import record_failure
 from leanops.usecases.platform import Platform
-from leanops.usecases.topics import add_topic
+from leanops.usecases.schemas.deploy import deploy_schema
+from leanops.usecases.topics.registry import add_topic
 from leanops.views.balance import at_a_glance, running_totals, whole_topic
 from leanops.views.errors import Wanted, find_error, list_errors, payload_of
 from leanops.views.sources import Sources

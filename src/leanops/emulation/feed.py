@@ -21,10 +21,10 @@ from leanops.ports.queue import DEAD
 from leanops.runtimes.dead_letters import bury_and_drain
 from leanops.runtimes.embedded import Embedded
 from leanops.runtimes.ingestion import DeliveryPart, breakers_of, process, processor_of, stream_of
-from leanops.usecases.breaker import Breakers
-from leanops.usecases.patience import Patience
-from leanops.usecases.publish import EVENTS_PER_SEND
-from leanops.usecases.send import messages, send_all
+from leanops.usecases.ingest.breakers import Breakers
+from leanops.usecases.ingest.pack import messages, send_all
+from leanops.usecases.ingest.publish import EVENTS_PER_SEND
+from leanops.usecases.retry import Patience
 
 if TYPE_CHECKING:
     from leanops.emulation.crossing import Crossing

@@ -18,10 +18,10 @@ from leanops.emulation.verify import Verdict, verify
 from leanops.ports.schemas import Pending
 from leanops.runtimes.embedded import Embedded
 from leanops.usecases.audit import Actor
-from leanops.usecases.judge_schema import Outcome as Judged
-from leanops.usecases.pending import take_pending
-from leanops.usecases.run_cycle import TopicResult, run_cycle, share_done
-from leanops.usecases.topics import add_topics
+from leanops.usecases.cycle.run import TopicResult, run_cycle, share_done
+from leanops.usecases.schemas.inbox import take_pending
+from leanops.usecases.schemas.validate import Outcome as Judged
+from leanops.usecases.topics.registry import add_topics
 
 WHO = Actor("emulation", "files")
 Progress = Callable[[str, float], None]

@@ -15,8 +15,8 @@ from leanops.emulation.phases import Emulation
 from leanops.emulation.publisher import Publisher
 from leanops.emulation.scenario import REST, SOAK
 from leanops.emulation.verify import Verdict
-from leanops.usecases.run_cycle import run_cycle
-from leanops.usecases.topics import add_topics
+from leanops.usecases.cycle.run import run_cycle
+from leanops.usecases.topics.registry import add_topics
 
 SETTINGS = """\
 # Settings of a soak: everything happens often, and what a killed worker held is soon free.

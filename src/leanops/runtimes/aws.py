@@ -29,11 +29,11 @@ from leanops.ports.objects import Objects
 from leanops.ports.queue import Queue
 from leanops.ports.state import StateStore
 from leanops.settings import Settings, load_settings
-from leanops.usecases.breaker import Breakers
-from leanops.usecases.ingest import Processor
-from leanops.usecases.judge_schema import Intake
-from leanops.usecases.patience import Patience
-from leanops.usecases.registered import Registered
+from leanops.usecases.ingest.breakers import Breakers
+from leanops.usecases.ingest.known_topics import Registered
+from leanops.usecases.ingest.process import Processor
+from leanops.usecases.retry import Patience
+from leanops.usecases.schemas.validate import Intake
 
 SCHEMAS = "schemas/"
 

@@ -14,10 +14,10 @@ from leanops.ports.queue import Queue
 from leanops.ports.source import Source
 from leanops.ports.state import StateStore
 from leanops.settings import Settings
-from leanops.usecases.bridge import Bridge, Look
-from leanops.usecases.bridge_hand import BridgeRules, Tell
-from leanops.usecases.bridge_target import Target
-from leanops.usecases.registered import topic_names
+from leanops.usecases.bridge.bridge import Bridge, Look
+from leanops.usecases.bridge.inflight import BridgeRules, Tell
+from leanops.usecases.bridge.target import Target
+from leanops.usecases.ingest.known_topics import topic_names
 
 if TYPE_CHECKING:
     from leanops.adapters.gcp.subscriber import PubSub

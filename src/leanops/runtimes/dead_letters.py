@@ -4,8 +4,8 @@ from leanops.domain.errors import LeanOpsError
 from leanops.domain.event.names import queue_name
 from leanops.ports.queue import DEAD
 from leanops.runtimes.embedded import Embedded
-from leanops.usecases.dlq import Drained, drain, process
-from leanops.usecases.topics import list_topics
+from leanops.usecases.dlq.drain import Drained, drain, process
+from leanops.usecases.topics.registry import list_topics
 from leanops.usecases.workers import DEAD_LETTERS, Tell
 
 

@@ -27,8 +27,8 @@ from leanops.ports.clock import millis
 from leanops.ports.tables import Lake
 from leanops.runtimes.failures import Failures
 from leanops.settings import FILE, Settings, load_settings
+from leanops.usecases.ingest.room import Room
 from leanops.usecases.platform import Platform, Rules, Secret, no_step
-from leanops.usecases.room import Room
 from leanops.views.background import Background, background
 from leanops.views.sources import Sources
 

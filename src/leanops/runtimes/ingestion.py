@@ -14,12 +14,12 @@ from leanops.ports.state import IDEMPOTENCY_KEYS
 from leanops.runtimes.dead_letters import turn as clear_dead_letters
 from leanops.runtimes.embedded import Embedded
 from leanops.runtimes.schemas import SchemaPart
-from leanops.usecases.breaker import Breakers
-from leanops.usecases.deliver import UNROUTABLE, Flushed, Limits, Stream, deliver, resume
-from leanops.usecases.ingest import Processor, work
-from leanops.usecases.patience import Patience
-from leanops.usecases.publish import Landing
-from leanops.usecases.registered import Registered
+from leanops.usecases.ingest.breakers import Breakers
+from leanops.usecases.ingest.deliver import UNROUTABLE, Flushed, Limits, Stream, deliver, resume
+from leanops.usecases.ingest.known_topics import Registered
+from leanops.usecases.ingest.process import Processor, work
+from leanops.usecases.ingest.publish import Landing
+from leanops.usecases.retry import Patience
 from leanops.usecases.workers import CYCLES, DEAD_LETTERS, DELIVERY, PROCESSOR, SCHEMAS, Doing, Part, Tell, harmless
 
 MESSAGES_PER_RECEIVE = 5_000
@@ -199,7 +199,7 @@ class _Schedule:
             return 0
         self._next = time.monotonic() + self._runtime.settings.cycle_s
         self._doing("runs a cycle")
-        from leanops.usecases.run_cycle import run_cycle
+        from leanops.usecases.cycle.run import run_cycle
 
         platform = self._runtime.platform
         platform.state.purge(IDEMPOTENCY_KEYS, "expires_at", platform.now_ms())

@@ -30,7 +30,7 @@ class SchemaPart:
 
     def turn(self) -> int:
         """Finish operations that a crash left, then take every file that has stopped changing; how many there were."""
-        from leanops.usecases.finish import finish_operations
+        from leanops.usecases.operations.resume import finish_operations
 
         finished = finish_operations(self._platform, lambda line: self._tell(SCHEMAS, line))
         waiting = self._platform.schemas.pending()
@@ -66,8 +66,8 @@ class SchemaPart:
         return now - since >= (SETTLED_S if _is_json(data) else HALF_S)
 
     def _take(self, pending: Pending) -> bool:
-        from leanops.usecases.judge_schema import Outcome
-        from leanops.usecases.pending import take_pending
+        from leanops.usecases.schemas.inbox import take_pending
+        from leanops.usecases.schemas.validate import Outcome
 
         verdict = take_pending(self._platform, pending, actor=WHO)
         self._tell_once(pending, verdict.sentence())

@@ -9,7 +9,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from leanops.domain.errors import UsageError
-from leanops.usecases.bridge import Bridge
+from leanops.usecases.bridge.bridge import Bridge
 
 REQUEST_S = 5.0
 TEXT = "text/plain; charset=utf-8"

@@ -13,8 +13,8 @@ import structlog
 from leanops.domain.errors import LeanOpsError
 from leanops.entrypoints.bridge.health import Health
 from leanops.runtimes.bridge import FarSide, bridge_of, pubsub
-from leanops.usecases.bridge import Bridge, Look
-from leanops.usecases.bridge_hand import Tell
+from leanops.usecases.bridge.bridge import Bridge, Look
+from leanops.usecases.bridge.inflight import Tell
 from leanops.usecases.workers import BEAT_S, BRIDGE, Part, Worker
 
 SAME_SIGNAL_S = 1.0

@@ -19,7 +19,7 @@ Reason = Annotated[str | None, typer.Option("--reason", help="Why; shown to the 
 def show(as_json: Json = False) -> None:
     """Show every topic's breaker, stopped ones first."""
     with opened() as runtime:
-        from leanops.usecases.topics import list_topics
+        from leanops.usecases.topics.registry import list_topics
         from leanops.views.breakers import breakers
 
         found = breakers(runtime.platform.state, [topic.name for topic in list_topics(runtime.platform)])
@@ -67,7 +67,7 @@ def close(topic: Topic) -> None:
 
 def _queue(runtime: "Embedded", topic: str) -> str:
     from leanops.domain.event.names import queue_name
-    from leanops.usecases.topics import find_topic
+    from leanops.usecases.topics.registry import find_topic
 
     return queue_name(find_topic(runtime.platform, topic).name)
 

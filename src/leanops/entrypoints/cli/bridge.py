@@ -56,7 +56,7 @@ def bridge(
     with _far_side() as side:
         from leanops.entrypoints.bridge.serve import serve
         from leanops.runtimes.bridge import subscriptions_of
-        from leanops.usecases.registered import topic_names
+        from leanops.usecases.ingest.known_topics import topic_names
 
         def mine() -> dict[str, str]:
             found = subscriptions_of(side, project, subscriptions or [])

@@ -13,7 +13,7 @@ from leanops.entrypoints.cli.progress import cycling, is_watched
 
 if TYPE_CHECKING:
     from leanops.runtimes.embedded import Embedded
-    from leanops.usecases.run_cycle import TopicResult
+    from leanops.usecases.cycle.run import TopicResult
 
 STANDARDIZED = ("read", "inserted", "updated", "duplicates", "superseded", "parse_errors")
 CURATED = ("read", "inserted", "updated", "unchanged", "errors", "behind")
@@ -39,21 +39,21 @@ def cycle(topic: Topics = None, force: Force = False, accept_errors: Accept = Fa
 
 
 def _run(runtime: "Embedded", topics: list[str] | None, force: bool, accept_errors: bool) -> "list[TopicResult]":
-    from leanops.usecases.plan_cycle import plan_cycle
+    from leanops.usecases.cycle.plan import plan_cycle
 
     expected = {}
     if is_watched():
         plans = plan_cycle(runtime.platform, topics, force=force)
         expected = {plan.topic: plan.rows for plan in plans if plan.outcome is None}
     with cycling(expected) as progress:
-        from leanops.usecases.run_cycle import run_cycle
+        from leanops.usecases.cycle.run import run_cycle
 
         return run_cycle(runtime.platform, topics, force=force, accept_errors=accept_errors, progress=progress)
 
 
 def show(results: "Sequence[TopicResult]", seconds: float) -> None:
     """What every topic with work did, and how the others ended."""
-    from leanops.usecases.run_cycle import outcomes
+    from leanops.usecases.cycle.run import outcomes
 
     worked = [result for result in results if result.layers]
     for layer, names in (("standardized", STANDARDIZED), ("curated", CURATED)):

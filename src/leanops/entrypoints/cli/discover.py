@@ -17,7 +17,7 @@ from leanops.entrypoints.cli.output import note, print_json_array, print_table, 
 
 if TYPE_CHECKING:
     from leanops.runtimes.embedded import Embedded
-    from leanops.usecases.discover import Found, Wanted
+    from leanops.usecases.topics.discover import Found, Wanted
 
 HOOK_VARIABLE = "TFVARS_FILE"
 STANDARD_ERROR = 2
@@ -54,7 +54,7 @@ def discover(
         raise UsageError("no Google project; say --project PROJECT, or set GOOGLE_CLOUD_PROJECT")
     if hook and not tfvars:
         raise UsageError("a hook runs after the file of --tfvars is written; say --tfvars FILE too")
-    from leanops.usecases.discover import Action, Wanted
+    from leanops.usecases.topics.discover import Action, Wanted
 
     wanted = Wanted(prefix, dict(_label(text) for text in labels or []))
     with opened() as runtime:
@@ -77,8 +77,8 @@ def _discovered(runtime: "Embedded", project: str, wanted: "Wanted", *, create: 
     """What was found, and done unless nothing is to be created."""
     from leanops.adapters.gcp.topics import PubSubTopics
     from leanops.usecases.audit import record_action
-    from leanops.usecases.discover import Action
-    from leanops.usecases.discover import discover as compare
+    from leanops.usecases.topics.discover import Action
+    from leanops.usecases.topics.discover import discover as compare
 
     listing = PubSubTopics(project)
     try:
@@ -104,7 +104,7 @@ def _label(text: str) -> tuple[str, str]:
 
 def _write(runtime: "Embedded", file: Path, found: "list[Found]") -> None:
     from leanops.adapters.files.folder import write_whole
-    from leanops.usecases.discover import tfvars
+    from leanops.usecases.topics.discover import tfvars
 
     try:
         write_whole(file, tfvars(runtime.platform, found))
@@ -127,7 +127,7 @@ def _run(hook: str, file: Path) -> None:
 
 
 def _print(found: "list[Found]") -> None:
-    from leanops.usecases.discover import Action
+    from leanops.usecases.topics.discover import Action
 
     rows = [[one.topic, one.action.value, one.reason] for one in found if one.action is not Action.KNOWN]
     if rows:

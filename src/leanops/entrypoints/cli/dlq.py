@@ -17,7 +17,7 @@ from leanops.entrypoints.cli.output import counted, note, print_json, print_json
 
 if TYPE_CHECKING:
     from leanops.runtimes.embedded import Embedded
-    from leanops.usecases.replay_letters import Done, Selection
+    from leanops.usecases.dlq.replay import Done, Selection
 
 app = typer.Typer(no_args_is_help=True)
 LETTERS_SHOWN = 50
@@ -134,8 +134,8 @@ def replay(
     as_json: Json = False,
 ) -> None:
     """Send open dead letters into their topics' queues again; each is sent once, however often this is run."""
-    from leanops.usecases.replay_letters import Pace, Selection
-    from leanops.usecases.replay_letters import replay as send
+    from leanops.usecases.dlq.replay import Pace, Selection
+    from leanops.usecases.dlq.replay import replay as send
 
     chosen = Selection(topic, known_rule(rule), error_id, limit, newest)
     with opened() as runtime:
@@ -158,8 +158,8 @@ def discard(
     as_json: Json = False,
 ) -> None:
     """Mark open dead letters as put away for good. Their rows and files stay."""
-    from leanops.usecases.replay_letters import Selection
-    from leanops.usecases.replay_letters import discard as put_away
+    from leanops.usecases.dlq.replay import Selection
+    from leanops.usecases.dlq.replay import discard as put_away
 
     chosen = Selection(topic, known_rule(rule), error_id, limit, newest)
     with opened() as runtime:
@@ -180,7 +180,7 @@ def _run(
     as_json: bool,
 ) -> None:
     """Try it out, ask, do it, write it down."""
-    from leanops.usecases.replay_letters import Outcome
+    from leanops.usecases.dlq.replay import Outcome
 
     _check_topic(runtime, chosen.topic)
     tried = run(True)
@@ -232,7 +232,7 @@ def _print(done: "list[Done]", as_json: bool, *, to_people: bool = False) -> Non
 
 def _check_topic(runtime: "Embedded", topic: str | None) -> None:
     """Refuse a topic that is not registered, unless letters of it are there."""
-    from leanops.usecases.topics import list_topics
+    from leanops.usecases.topics.registry import list_topics
     from leanops.views.dead_letters import has_letters
 
     if topic is None or topic in {one.name for one in list_topics(runtime.platform)}:

@@ -17,7 +17,7 @@ Since = Annotated[int, typer.Option("--since", min=1, max=100_000, metavar="DAYS
 def drift(topic: OneTopic = None, since: Since = DAYS, as_json: Json = False) -> None:
     """List columns that were added, stopped arriving or changed their kind, newest first."""
     with opened() as runtime:
-        from leanops.usecases.topics import find_topic
+        from leanops.usecases.topics.registry import find_topic
         from leanops.views.drift import list_drift, sentence
 
         if topic:

@@ -55,7 +55,7 @@ def list_(
 ) -> None:
     """List quarantined rows, newest first, with every rule broken."""
     with opened() as runtime:
-        from leanops.usecases.topics import find_topic
+        from leanops.usecases.topics.registry import find_topic
         from leanops.views.errors import Wanted, list_errors, summary
 
         if topic:

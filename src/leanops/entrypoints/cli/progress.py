@@ -80,7 +80,7 @@ def shares(rows: Callable[[str], int] = lambda _what: 0) -> Iterator[Callable[[s
 @contextmanager
 def cycling(rows: Mapping[str, int]) -> Iterator[Callable[[str, str], None]]:
     """A bar over the rows a cycle expects per topic; topics that wait for nothing count as one row."""
-    from leanops.usecases.run_cycle import share_done
+    from leanops.usecases.cycle.run import share_done
 
     weights = {topic: max(1, expected) for topic, expected in rows.items()}
     reached: dict[str, float] = {}

@@ -38,9 +38,9 @@ def publish(topic: Topic, file: File, envelope: Envelope = None, wait: Wait = Fa
     """Publish every line of a file as an event. If one line is bad, nothing is published."""
     with opened() as runtime:
         from leanops.runtimes.ingestion import landing_of
-        from leanops.usecases.publish import publish as send
-        from leanops.usecases.publish import wait_until_landed
-        from leanops.usecases.topics import find_topic
+        from leanops.usecases.ingest.publish import publish as send
+        from leanops.usecases.ingest.publish import wait_until_landed
+        from leanops.usecases.topics.registry import find_topic
 
         platform = runtime.platform
         find_topic(platform, topic)
@@ -84,6 +84,6 @@ def _checked(platform: "Platform", lines: IO[bytes], file: str, envelope: bool |
 
 
 def _events(platform: "Platform", lines: IO[bytes], file: str, envelope: bool | None) -> "Iterator[Event]":
-    from leanops.usecases.publish import events_from_lines
+    from leanops.usecases.ingest.publish import events_from_lines
 
     return events_from_lines(platform, lines, "standard input" if file == "-" else file, envelope=envelope)

@@ -16,8 +16,8 @@ from leanops.entrypoints.cli.progress import rebuilding
 if TYPE_CHECKING:
     from leanops.domain.table.operation import Accepted
     from leanops.runtimes.embedded import Embedded
-    from leanops.usecases.comparison import Comparison
-    from leanops.usecases.rollback import Rollback
+    from leanops.usecases.operations.compare import Comparison
+    from leanops.usecases.operations.plan_rollback import Rollback
 
 Curated = Annotated[bool, typer.Option("--curated", help="Only Curated, from Standardized as it is.")]
 NewKey = Annotated[
@@ -45,7 +45,7 @@ def rebuild(
     accept = None if accept_missing is None else accepted(accept_missing)
     _check_words(curated=curated, new_key=new_key, accepts=accept is not None, resume=resume, cancel=cancel)
     with opened() as runtime:
-        from leanops.usecases.topics import find_topic
+        from leanops.usecases.topics.registry import find_topic
 
         find_topic(runtime.platform, topic)
         if cancel:
@@ -103,12 +103,12 @@ def _rebuilt(
     runtime: "Embedded", topic: str, *, curated: bool, new_key: bool, accept: "Accepted | None", resume: bool
 ) -> "Comparison | None":
     from leanops.domain.table.operation import Scope
-    from leanops.usecases import carry_out
-    from leanops.usecases.rebuild import rebuild_topic
+    from leanops.usecases.operations import execute
+    from leanops.usecases.operations.start import rebuild_topic
 
     with rebuilding(topic) as progress:
         if resume:
-            return carry_out.resume(runtime.platform, topic, accept=accept, progress=progress)
+            return execute.resume(runtime.platform, topic, accept=accept, progress=progress)
         return rebuild_topic(
             runtime.platform,
             topic,
@@ -121,7 +121,7 @@ def _rebuilt(
 
 
 def _cancel(runtime: "Embedded", topic: str, as_json: bool) -> None:
-    from leanops.usecases.carry_out import cancel
+    from leanops.usecases.operations.execute import cancel
 
     tell_wait(runtime, topic)
     operation = cancel(runtime.platform, topic)
@@ -138,7 +138,7 @@ def rollback(
     """Bring a topic's tables back to a snapshot or a time. Shows what changes and asks; the topic stays paused."""
     target, accept = _target(to), accepted(accept_missing)
     with opened() as runtime:
-        from leanops.usecases.rollback import check_agreed, plan_rollback, roll_back_topic
+        from leanops.usecases.operations.plan_rollback import check_agreed, plan_rollback, roll_back_topic
 
         plan = plan_rollback(runtime.platform, topic, **target)
         if not as_json:

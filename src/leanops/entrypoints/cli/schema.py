@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from leanops.domain.schema.model import Schema
     from leanops.domain.schema.plan import SchemaPlan
     from leanops.runtimes.embedded import Embedded
-    from leanops.usecases.deploy_schema import Consent, Deployed
     from leanops.usecases.platform import Platform
+    from leanops.usecases.schemas.deploy import Consent, Deployed
 
 app = typer.Typer(no_args_is_help=True)
 app.command("infer")(schema_infer.infer)
@@ -140,7 +140,7 @@ def diff(topic: Topic, file: OtherFile = None, from_: From = None, to: To = None
 def history(topic: Topic, as_json: Json = False) -> None:
     """List the schema versions of a topic: when, by whom, and what kind of change."""
     with opened() as runtime:
-        from leanops.usecases.topics import find_topic
+        from leanops.usecases.topics.registry import find_topic
         from leanops.views.schema_versions import schema_versions
 
         find_topic(runtime.platform, topic)
@@ -166,7 +166,7 @@ def history(topic: Topic, as_json: Json = False) -> None:
 
 
 def _consent(rebuild: bool, recurate: bool | None, accept_missing: str | None) -> "Consent":
-    from leanops.usecases.deploy_schema import Consent
+    from leanops.usecases.schemas.deploy import Consent
 
     return Consent(rebuild, recurate, accepted(accept_missing))
 
@@ -175,7 +175,7 @@ def _go_live(runtime: "Embedded", wish: _Wish) -> None:
     """Show what would change, ask, deploy, and say what was done."""
     from leanops.domain.table.operation import Scope
     from leanops.usecases.audit import record_action
-    from leanops.usecases.deploy_schema import deploy_schema
+    from leanops.usecases.schemas.deploy import deploy_schema
 
     platform, topic, who = runtime.platform, wish.topic, actor()
     plan = _agreed_plan(platform, wish)
@@ -202,9 +202,9 @@ def _agreed_plan(platform: "Platform", wish: _Wish) -> "SchemaPlan | None":
     """What rows say to the schema, as far as they have to be asked; ends the command where someone says no."""
     from leanops.domain.schema.diff import difference
     from leanops.domain.schema.model import schema_from_json
-    from leanops.usecases.deploy_schema import keys_unasked
-    from leanops.usecases.plan_on_rows import plan_on_rows, problems_on_rows
-    from leanops.usecases.topics import find_topic
+    from leanops.usecases.schemas.deploy import keys_unasked
+    from leanops.usecases.schemas.plan_gate import plan_on_rows, problems_on_rows
+    from leanops.usecases.topics.registry import find_topic
     from leanops.views.schemas import difference_lines, plan_lines
 
     find_topic(platform, wish.topic)
@@ -262,7 +262,7 @@ def _report(platform: "Platform", wish: _Wish, deployed: "Deployed", plan: "Sche
 
 
 def _active(platform: "Platform", topic: str) -> "Schema":
-    from leanops.usecases.topics import find_topic
+    from leanops.usecases.topics.registry import find_topic
 
     find_topic(platform, topic)
     schema = platform.schemas.active(topic)
@@ -278,7 +278,7 @@ def _version(platform: "Platform", topic: str, version: int) -> "Schema":
 
 
 def _archived(platform: "Platform", topic: str, version: int) -> str:
-    from leanops.usecases.topics import find_topic
+    from leanops.usecases.topics.registry import find_topic
 
     find_topic(platform, topic)
     text = platform.schemas.text(topic, version)

@@ -10,7 +10,7 @@ from leanops.entrypoints.cli.output import print_json, print_table, say
 from leanops.entrypoints.cli.progress import waiting
 
 if TYPE_CHECKING:
-    from leanops.usecases.infer_schema import Inferred
+    from leanops.usecases.schemas.infer import Inferred
 
 Force = Annotated[bool, typer.Option("--force", help="Replace a draft that says something else.")]
 Sample = Annotated[int, typer.Option("--sample", min=1, help="Look at about so many events.")]
@@ -19,8 +19,8 @@ Sample = Annotated[int, typer.Option("--sample", min=1, help="Look at about so m
 def infer(topic: Topic, sample: Sample = 100_000, force: Force = False, as_json: Json = False) -> None:
     """Propose a schema from what is in RAW, written as a draft to look at and deploy."""
     with opened() as runtime, waiting(f"{topic}: looking at its events"):
-        from leanops.usecases.infer_schema import infer_schema
-        from leanops.usecases.topics import find_topic
+        from leanops.usecases.schemas.infer import infer_schema
+        from leanops.usecases.topics.registry import find_topic
 
         find_topic(runtime.platform, topic)
         found = infer_schema(runtime.platform, runtime.lake(), topic, sample=sample)

@@ -34,8 +34,8 @@ def plan(
     text = read_schema(file)
     with opened() as runtime, waiting(f"{topic}: starting Spark") as tell:
         from leanops.domain.schema.model import schema_from_json
-        from leanops.usecases.plan_schema import ALL, plan_schema
-        from leanops.usecases.topics import find_topic
+        from leanops.usecases.schemas.plan import ALL, plan_schema
+        from leanops.usecases.topics.registry import find_topic
 
         find_topic(runtime.platform, topic)
         schema = schema_from_json(text, str(file))

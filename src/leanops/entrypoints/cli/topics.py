@@ -14,7 +14,7 @@ from leanops.entrypoints.cli.output import counted, print_json, print_json_array
 
 if TYPE_CHECKING:
     from leanops.usecases.platform import Platform
-    from leanops.usecases.topics import Topic as Registered
+    from leanops.usecases.topics.registry import Topic as Registered
     from leanops.views.operations import Unfinished
     from leanops.views.topics import TableState
 
@@ -35,7 +35,7 @@ NewTopics = Annotated[list[str], typer.Argument(metavar="TOPIC", help="Names of 
 def list_(as_json: Json = False) -> None:
     """List every topic with its status and schema version."""
     with opened() as runtime:
-        from leanops.usecases.topics import list_topics
+        from leanops.usecases.topics.registry import list_topics
         from leanops.views.operations import unfinished
 
         found, operations = list_topics(runtime.platform), unfinished(runtime.sources())
@@ -91,7 +91,7 @@ def _show_states(topic: str, states: "Sequence[TableState]") -> None:
 def add(topics: NewTopics) -> None:
     """Register topics and make their RAW tables. Adding one again changes nothing."""
     with opened() as runtime:
-        from leanops.usecases.topics import add_topic, list_topics
+        from leanops.usecases.topics.registry import add_topic, list_topics
 
         platform = runtime.platform
         # All names first: one that cannot be added leaves the others alone too.
@@ -111,7 +111,7 @@ def add(topics: NewTopics) -> None:
 def pause(topic: SomeTopic = None, every: All = False, reason: Reason = None) -> None:
     """Stop processing a topic, or all: no cycle, no rebuild, no rollback. Events keep landing in RAW."""
     with opened() as runtime:
-        from leanops.usecases.topics import pause_topic
+        from leanops.usecases.topics.registry import pause_topic
 
         names = _chosen(runtime.platform, topic, every)
         for name in names:
@@ -124,7 +124,7 @@ def pause(topic: SomeTopic = None, every: All = False, reason: Reason = None) ->
 def resume(topic: SomeTopic = None, every: All = False, reason: Reason = None) -> None:
     """Process a topic again, or all, from where it stopped."""
     with opened() as runtime:
-        from leanops.usecases.topics import resume_topic
+        from leanops.usecases.topics.registry import resume_topic
 
         names = _chosen(runtime.platform, topic, every)
         for name in names:
@@ -137,7 +137,7 @@ def resume(topic: SomeTopic = None, every: All = False, reason: Reason = None) -
 def retry(topic: Topic, accept_counts: AcceptCounts = False) -> None:
     """Let the next cycle try a failed or parked topic again."""
     with opened() as runtime:
-        from leanops.usecases.retry_topic import retry_topic
+        from leanops.usecases.cycle.retry import retry_topic
 
         retry_topic(runtime.platform, topic, accept_counts=accept_counts)
         _audit(runtime.platform, "topics retry", [topic], "counts accepted" if accept_counts else None)
@@ -145,7 +145,7 @@ def retry(topic: Topic, accept_counts: AcceptCounts = False) -> None:
 
 
 def _chosen(platform: "Platform", topic: str | None, every: bool) -> list[str]:
-    from leanops.usecases.topics import find_topic, list_topics
+    from leanops.usecases.topics.registry import find_topic, list_topics
 
     if (topic is None) != every:
         raise UsageError("name one topic, or say --all")

@@ -42,10 +42,11 @@ def unlock(name: Name, yes: Yes = False) -> None:
 
 def _resource(platform: "Platform", name: str) -> str:
     """The lease of this name: a topic's, or one that is named as it is stored; no topic has a slash in its name."""
-    from leanops.usecases import discover, dlq
-    from leanops.usecases.topics import find_topic
+    from leanops.usecases.dlq import drain
+    from leanops.usecases.topics import discover
+    from leanops.usecases.topics.registry import find_topic
 
-    if name in (dlq.LEASE, discover.LEASE):
+    if name in (drain.LEASE, discover.LEASE):
         return name
     return f"topic/{find_topic(platform, name).name}"
 

@@ -13,9 +13,9 @@ from leanops.entrypoints.lambdas.invocation import Context, answer, log, patienc
 from leanops.ports.files import CLAIMS
 from leanops.ports.queue import DEAD, Received
 from leanops.runtimes.aws import Aws
-from leanops.usecases.dead_letters import DeadLetter, unroutable
-from leanops.usecases.dlq import exceeded
-from leanops.usecases.undelivered import Burial, bury_message, bury_object
+from leanops.usecases.dlq.drain import exceeded
+from leanops.usecases.dlq.firehose_errors import Burial, bury_message, bury_object
+from leanops.usecases.ingest.archive import DeadLetter, unroutable
 
 ARCHIVE = "dlq/"
 GIVEN_UP = "it was received too often and never succeeded"

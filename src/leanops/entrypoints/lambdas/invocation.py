@@ -12,7 +12,7 @@ from aws_lambda_powertools.utilities.batch.types import PartialItemFailureRespon
 
 from leanops.ports.queue import Received
 from leanops.runtimes.aws import Aws
-from leanops.usecases.patience import Patience
+from leanops.usecases.retry import Patience
 
 ANSWER_S = 4.0
 """How long a function waits for one answer of a store; it tries again itself."""

@@ -9,7 +9,7 @@ from leanops.domain.breaker import State
 from leanops.entrypoints.lambdas.invocation import Context, answer, log, patience, received, runtime
 from leanops.ports.queue import Received
 from leanops.runtimes.aws import Aws
-from leanops.usecases.consume import Consumed, consume
+from leanops.usecases.ingest.consume import Consumed, consume
 
 
 def handler(event: Mapping[str, Any], context: Context) -> PartialItemFailureResponse:

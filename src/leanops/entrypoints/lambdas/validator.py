@@ -11,7 +11,7 @@ from typing import Any
 from leanops.entrypoints.lambdas.invocation import Context, log, patience, runtime
 from leanops.ports.schemas import Pending
 from leanops.runtimes.aws import Aws
-from leanops.usecases.judge_schema import Outcome, judge
+from leanops.usecases.schemas.validate import Outcome, judge
 
 _PENDING = re.compile(r"schemas/([^/]+)/pending/([^./][^/]*\.json)")
 

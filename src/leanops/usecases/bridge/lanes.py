@@ -1,0 +1,122 @@
+"""What waits to be sent, each topic in a lane of its own: one that is held up holds up no other."""
+
+import random
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from leanops.usecases.bridge.inflight import BridgeRules, Held, Key, Now
+
+SEND_EVENTS = 5_000
+SEND_BYTES = 16 << 20
+FIRST_PAUSE_S = 0.1
+
+
+@dataclass(eq=False)
+class Lane:
+    """The messages of one topic that wait, in order, and until when they have to."""
+
+    waiting: deque[Held] = field(default_factory=deque)
+    retry_at: float = 0.0
+    failures: int = 0
+    """How many sends in a row took none of it."""
+    reason: str | None = None
+    """Why it is held up."""
+    stuck_since: float = 0.0
+    is_told: bool = False
+
+
+class Lanes:
+    """The lanes that are not empty or held up."""
+
+    def __init__(self, rules: BridgeRules, now: Now) -> None:
+        self._rules, self._now = rules, now
+        self._lanes: dict[str, Lane] = {}
+
+    def __len__(self) -> int:
+        """How many messages wait."""
+        return sum(len(lane.waiting) for lane in self._lanes.values())
+
+    @property
+    def stuck(self) -> Mapping[str, Lane]:
+        """The lanes in which something is held up, by topic."""
+        return {topic: lane for topic, lane in self._lanes.items() if lane.reason and lane.waiting}
+
+    def add(self, some: Iterable[Held]) -> None:
+        """Let these wait behind all others of their topic."""
+        for held in some:
+            self._lane(held.stream.topic).waiting.append(held)
+
+    def next_batch(self) -> list[Held]:
+        """What to send now: of every topic that may be tried its share, and next time of those left out first."""
+        ready = [topic for topic, lane in self._lanes.items() if lane.waiting and lane.retry_at <= self._now()]
+        batch: list[Held] = []
+        size = 0
+        for topic in ready:
+            if size >= SEND_BYTES or len(batch) >= SEND_EVENTS:
+                break
+            lane = self._lanes[topic] = self._lanes.pop(topic)
+            share = size + max(1, SEND_BYTES // len(ready))
+            for _ in range(max(1, SEND_EVENTS // len(ready))):
+                if not lane.waiting or size >= share:
+                    break
+                batch.append(lane.waiting.popleft())
+                size += batch[-1].size
+        return batch
+
+    def due_s(self) -> float | None:
+        """How long until some may be tried; None where nothing waits."""
+        waiting = [lane.retry_at for lane in self._lanes.values() if lane.waiting]
+        return max(0.0, min(waiting) - self._now()) if waiting else None
+
+    def hurry(self) -> None:
+        """Let everything be tried now."""
+        for lane in self._lanes.values():
+            lane.retry_at = 0.0
+
+    def hold_up(self, again: Mapping[str, Sequence[Held]], reasons: Mapping[str, str], moved: set[str]) -> None:
+        """Put these in front of all others of their topics, and wait; longer where nothing of a topic has moved."""
+        now = self._now()
+        failures = {topic: 1 if topic in moved else self._lane(topic).failures + 1 for topic in again}
+        # Those that failed together are tried together.
+        pauses = {count: self._pause_s(count) for count in set(failures.values())}
+        for topic, some in again.items():
+            lane = self._lane(topic)
+            lane.waiting.extendleft(reversed(some))
+            lane.failures = failures[topic]
+            lane.retry_at = now + pauses[lane.failures]
+            lane.stuck_since = lane.stuck_since if lane.reason else now
+            lane.reason = reasons[topic]
+
+    def release(self, topic: str) -> Lane | None:
+        """Nothing holds this topic up; the lane, where something did."""
+        lane = self._lanes.get(topic)
+        if lane is None:
+            return None
+        if lane.waiting:
+            was = Lane(reason=lane.reason, is_told=lane.is_told)
+            lane.retry_at, lane.failures, lane.reason, lane.is_told = 0.0, 0, None, False
+        else:
+            was = self._lanes.pop(topic)
+        return was if was.reason else None
+
+    def withdraw(self, topic: str, keys: set[Key], oldest: float) -> list[Held]:
+        """Take out of a lane what came before this moment or has one of these keys, and whatever follows it."""
+        lane = self._lane(topic)
+        out: list[Held] = []
+        left: deque[Held] = deque()
+        for held in lane.waiting:
+            if held.key in keys or held.since < oldest:
+                out.append(held)
+                keys |= {held.key} if held.key else set()
+            else:
+                left.append(held)
+        lane.waiting = left
+        return out
+
+    def _lane(self, topic: str) -> Lane:
+        return self._lanes.setdefault(topic, Lane())
+
+    def _pause_s(self, failures: int) -> float:
+        longest = min(self._rules.longest_pause_s, FIRST_PAUSE_S * 2.0 ** min(failures, 20))
+        return random.uniform(longest / 2, longest)

@@ -1,0 +1,169 @@
+"""The bridge's one sender: everything that may go, of all subscriptions, goes into the queue with one send."""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+
+from leanops.usecases.bridge.acks import Receipts
+from leanops.usecases.bridge.inflight import Counts, Hand, Held, Key, Tell
+from leanops.usecases.bridge.lanes import Lanes
+from leanops.usecases.bridge.ordering import Turns
+from leanops.usecases.bridge.target import Sent, Target
+
+STUCK_TRIES = 3
+"""After so many sends that took nothing of a topic, its waiting is told."""
+
+
+class Sender:
+    """Sends what waits, in order, until each is taken, buried or too old; tells the source of it through receipts."""
+
+    def __init__(self, target: Target, hand: Hand, receipts: Receipts, counts: Counts, tell: Tell) -> None:
+        self._target, self._hand, self._receipts, self._counts, self._tell = target, hand, receipts, counts, tell
+        self._rules = hand.rules
+        self._lanes = Lanes(hand.rules, hand.now)
+        self._some = asyncio.Event()
+        self._is_last = False
+        self._turns = Turns(hand.rules.lease_s, hand.now)
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="bridge-send")
+        self._taken_at = float("-inf")
+        self.problem: str | None = None
+        """Why nothing is taken at all."""
+
+    @property
+    def waiting(self) -> int:
+        """How many messages no send is at work with."""
+        return len(self._lanes)
+
+    def add(self, some: Sequence[Held]) -> None:
+        """Send these soon; what comes out of its turn goes back, as does everything where the hand overflows."""
+        if self._hand.overflows and len(self._hand.held) > len(some):
+            self._give_back(some)
+            return
+        early = {held for held in some if self._turns.is_early(held)}
+        # The one that is awaited stays so: these come again after it.
+        self._return([held for held in some if held in early])
+        self._lanes.add(held for held in some if held not in early)
+        self._some.set()
+
+    def finish(self) -> None:
+        """Let `run` return when nothing waits."""
+        self._is_last = True
+        self._lanes.hurry()
+        self._some.set()
+
+    def close(self) -> None:
+        """Let go of the thread."""
+        self._thread.shutdown(wait=False)
+
+    async def run(self) -> None:
+        """Send after send."""
+        loop = asyncio.get_running_loop()
+        while True:
+            await self._until_due()
+            if not self._is_last:
+                await asyncio.sleep(self._rules.linger_s)
+            batch = self._lanes.next_batch()
+            if batch:
+                sent = await loop.run_in_executor(self._thread, self._target.send, batch)
+                self._counts.sends += 1
+                self._settle(batch, sent)
+                self._note(sent)
+            elif self._is_last and not self._lanes:
+                return
+
+    async def _until_due(self) -> None:
+        """Return when something may be sent, or when nothing will come any more."""
+        while True:
+            self._some.clear()
+            due_s = self._lanes.due_s()
+            if due_s == 0 or (due_s is None and self._is_last):
+                return
+            with suppress(TimeoutError):
+                async with asyncio.timeout(due_s):
+                    await self._some.wait()
+
+    def _settle(self, batch: Sequence[Held], sent: Sent) -> None:
+        """Decide on each; of one ordering key, whatever follows one that failed shares its fate."""
+        done: list[Held] = []
+        back: list[Held] = []
+        again: dict[str, list[Held]] = defaultdict(list)
+        stuck: dict[Key, list[Held]] = {}
+        for held in batch:
+            key, topic = held.key, held.stream.topic
+            fate = stuck.get(key) if key else None
+            if fate is None:
+                fate = done
+                if held in sent.refused or (held in sent.again and held.since < self._oldest):
+                    fate = back
+                elif held in sent.again:
+                    fate = again[topic]
+                if key and fate is not done:
+                    stuck[key] = fate
+            fate.append(held)
+        moved = {held.stream.topic for held in done}
+        reasons = {held.stream.topic: reason for held, reason in sent.again.items()}
+        self._lanes.hold_up(again, reasons, moved)
+        gone = {key for key, fate in stuck.items() if fate is back}
+        for topic in {*again, *(held.stream.topic for held in back)}:
+            back += self._lanes.withdraw(topic, gone, self._oldest)
+        for topic in {held.stream.topic for held in batch} - set(again):
+            self._release(topic)
+        self._accept(done, sent)
+        self._give_back(back)
+        self._counts.resent += sum(map(len, again.values()))
+        if done:
+            self._taken_at = self._hand.now()
+
+    def _release(self, topic: str) -> None:
+        lane = self._lanes.release(topic)
+        if lane and lane.is_told:
+            self._tell("messages of a topic wait no longer", topic=topic)
+
+    def _accept(self, done: Sequence[Held], sent: Sent) -> None:
+        self._receipts.ack(done)
+        for held in done:
+            if held in sent.buried:
+                self._bury(held, sent.buried[held])
+                continue
+            self._counts.forwarded += 1
+            held.stream.forwarded += 1
+            if held.stream.refusal:
+                self._tell("messages of a topic are sent again", topic=held.stream.topic)
+                held.stream.refusal, held.stream.refusals = None, 0
+
+    def _bury(self, held: Held, reason: str) -> None:
+        self._counts.buried += 1
+        name = held.stream.subscription
+        self._tell("message is a dead letter", subscription=name, id=held.pulled.message_id, reason=reason)
+
+    def _give_back(self, back: Sequence[Held]) -> None:
+        self._return(back)
+        for held in back:
+            self._turns.break_off(held)
+
+    def _return(self, back: Sequence[Held]) -> None:
+        self._receipts.nack(back)
+        self._counts.returned += len(back)
+
+    @property
+    def _oldest(self) -> float:
+        """What came before this has waited too long."""
+        return self._hand.now() - self._rules.hold_s
+
+    def _note(self, sent: Sent) -> None:
+        for stream, reason in sent.closed.items():
+            if not stream.refusal:
+                self._tell("messages of a topic cannot be sent", topic=stream.topic, reason=reason)
+            stream.refusal, stream.refusals = reason, stream.refusals + 1
+        stuck = self._lanes.stuck
+        problem = next((lane.reason for lane in stuck.values() if lane.stuck_since > self._taken_at), None)
+        if bool(problem) != bool(self.problem):
+            said = "messages wait for the queue" if problem else "the queue takes messages again"
+            self._tell(said, reason=problem, messages=len(self._hand.held))
+        self.problem = problem
+        for topic, lane in stuck.items():
+            if not problem and not lane.is_told and lane.failures >= STUCK_TRIES:
+                lane.is_told = True
+                self._tell("messages of a topic wait", topic=topic, reason=lane.reason, messages=len(lane.waiting))

@@ -1,0 +1,21 @@
+"""A topic that failed or was parked is tried again."""
+
+from leanops.domain.table.batch import CURATED, STANDARDIZED
+from leanops.usecases.journal import forget_failures
+from leanops.usecases.leases import held
+from leanops.usecases.operations.places import settle
+from leanops.usecases.platform import Platform
+from leanops.usecases.topics.registry import Topic, find_topic
+
+
+def retry_topic(platform: Platform, topic: str, *, accept_counts: bool = False) -> Topic:
+    """Forget earlier failures and batches that were begun and never committed: the next cycle begins others.
+
+    With `accept_counts` a batch that is committed with other rows than were counted is taken as it is.
+    """
+    found = find_topic(platform, topic)
+    with held(platform, f"topic/{topic}") as lease:
+        settle(platform, topic, platform.schemas.active(topic), lease, accept_counts=accept_counts)
+        for layer in (STANDARDIZED, CURATED):
+            forget_failures(platform, topic, layer)
+    return found

@@ -1,0 +1,320 @@
+"""A cycle: every topic standardized, then curated; errors and records of a bin written in few commits."""
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, suppress
+from dataclasses import asdict, dataclass, field, replace
+from functools import reduce
+
+from pyspark.sql import DataFrame
+
+from leanops.domain.errors import LeanOpsError, LeaseHeldError, LeaseLostError
+from leanops.domain.schema.model import Policies, Schema
+from leanops.domain.table.batch import CURATED, STANDARDIZED, Batch
+from leanops.domain.table.definitions import ERRORS
+from leanops.domain.table.history import Snapshot
+from leanops.domain.table.operation import Accept, Scope
+from leanops.domain.table.outcome import Outcome, packed
+from leanops.domain.table.warnings import batch_warnings
+from leanops.ports.tables import Lake
+from leanops.usecases.cycle.plan import TopicPlan, plan_cycle
+from leanops.usecases.journal import abandon, forget_failures, record_failure
+from leanops.usecases.leases import Lease, check, held
+from leanops.usecases.operation_log import standing
+from leanops.usecases.operations.resume import finish as finish_operation
+from leanops.usecases.operations.resume import is_due
+from leanops.usecases.operations.start import rebuild_held
+from leanops.usecases.pipeline import curate, standardize
+from leanops.usecases.pipeline.commit import commit
+from leanops.usecases.pipeline.drift import note_kinds
+from leanops.usecases.pipeline.prepared import Prepared
+from leanops.usecases.pipeline.run_history import LayerResult, complete_begun, record
+from leanops.usecases.platform import Platform
+from leanops.usecases.topics.registry import PAUSED, find_topic
+
+Progress = Callable[[str, str], None]
+_SHARES = {"standardize": 0.0, "commit standardized": 0.45, "curate": 0.55, "commit curated": 0.9}
+_GOOD = (Outcome.DONE, Outcome.STANDARDIZED_ONLY, Outcome.NO_NEW_DATA)
+
+
+def share_done(step: str) -> float:
+    """How far a topic has come when a step of its cycle begins."""
+    return _SHARES.get(step, 0.0)
+
+
+@dataclass
+class TopicResult:
+    """How a topic's cycle ended."""
+
+    topic: str
+    outcome: Outcome
+    reason: str | None = None
+    layers: dict[str, LayerResult] = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
+    """What a person should know though nothing failed."""
+    failure: Exception | None = field(default=None, repr=False)
+
+    def sentence(self) -> str:
+        """The outcome in a line."""
+        counts = [
+            f"{name} {', '.join(f'{count:,} {what}' for what, count in layer.counts.items() if count)}"
+            for name, layer in self.layers.items()
+        ]
+        reason = [self.reason] if self.reason else []
+        return "; ".join([f"{self.topic}: {self.outcome.value}", *counts, *reason, *self.warnings])
+
+    def as_json(self) -> dict[str, object]:
+        """The form `cycle --json` prints."""
+        layers = {name: layer.as_json() for name, layer in self.layers.items()}
+        said = {"topic": self.topic, "outcome": self.outcome.value, "reason": self.reason, "warnings": self.warnings}
+        return {**said, **layers}
+
+
+@dataclass
+class _Job:
+    """One topic on its way through a bin."""
+
+    plan: TopicPlan
+    lease: Lease
+    result: TopicResult
+    prepared: Prepared | None = None
+    lake: Lake | None = None
+    """Where the batch was prepared: its rows can only be committed there, whichever thread does it."""
+    started: float = 0.0
+
+    @property
+    def failed(self) -> bool:
+        return self.result.outcome == Outcome.FAILED
+
+    def fail(self, failure: Exception, reason: str) -> None:
+        self.result.outcome, self.result.reason = Outcome.FAILED, reason
+        self.result.failure = failure
+
+
+def run_cycle(
+    platform: Platform,
+    topics: Sequence[str] | None = None,
+    *,
+    force: bool = False,
+    accept_errors: bool = False,
+    finish: bool = True,
+    progress: Progress = lambda _topic, _step: None,
+) -> list[TopicResult]:
+    """One pass over all topics (or those named); each ends with one outcome, and none stops another.
+
+    Operations that a crash left are finished too, unless somebody else sees to them.
+    """
+    plans = {plan.topic: plan for plan in plan_cycle(platform, topics, force=force)}
+    results = _run(platform, plans, progress, accept_errors=accept_errors)
+    # Other topics do not wait for the operation of one.
+    for topic, plan in plans.items():
+        if finish and plan.unfinished and is_due(platform, plan.unfinished):
+            progress(topic, "finish operation")
+            finish_operation(platform, plan.unfinished)
+            again = {again.topic: again for again in plan_cycle(platform, [topic], force=force)}
+            results.update(_run(platform, again, progress, accept_errors=accept_errors))
+    return [results[topic] for topic in plans]
+
+
+def _run(
+    platform: Platform, plans: Mapping[str, TopicPlan], progress: Progress, *, accept_errors: bool
+) -> dict[str, TopicResult]:
+    """The topics that have work, packed into bins."""
+    results = {
+        topic: TopicResult(topic, plan.outcome, plan.reason)
+        for topic, plan in plans.items()
+        if plan.outcome is not None
+    }
+    cycle = _Cycle(platform, progress, accept_errors)
+    for members in packed((plan.topic, plan.rows) for plan in plans.values() if plan.outcome is None):
+        results.update(cycle.run_bin([plans[topic] for topic in members]))
+    return results
+
+
+class _Cycle:
+    """What the bins of one cycle share."""
+
+    def __init__(self, platform: Platform, progress: Progress, accept_errors: bool) -> None:
+        self.platform, self.progress, self.accept_errors = platform, progress, accept_errors
+        self.cycle_id = f"cycle-{platform.clock():%Y%m%dT%H%M%S}"
+
+    def run_bin(self, plans: Sequence[TopicPlan]) -> dict[str, TopicResult]:
+        """The topics of a bin under their leases, both layers, then their records."""
+        results: dict[str, TopicResult] = {}
+        with ExitStack() as leases:
+            jobs = []
+            for plan in plans:
+                try:
+                    job = self._job(plan, leases.enter_context(held(self.platform, f"topic/{plan.topic}")))
+                except LeaseHeldError as taken:
+                    results[plan.topic] = TopicResult(plan.topic, Outcome.LOCKED, str(taken))
+                    continue
+                results[plan.topic] = job.result
+                if job.result.outcome != Outcome.PAUSED:
+                    jobs.append(job)
+            self._each(jobs, self._complete_begun)
+            self._run_layer(STANDARDIZED, [job for job in jobs if job.plan.standardize])
+            self._run_layer(CURATED, [job for job in jobs if job.plan.curate])
+            self._each([job for job in jobs if job.result.layers], lambda job: check(self.platform, job.lease))
+            self._record(jobs)
+        return results
+
+    def _job(self, plan: TopicPlan, lease: Lease) -> _Job:
+        """A topic under its lease. Since it was planned an operation may have begun, or the topic been changed."""
+        unfinished, topic = standing(self.platform, plan.topic), find_topic(self.platform, plan.topic)
+        if unfinished or topic.status == PAUSED:
+            reason = unfinished.sentence() if unfinished else topic.reason
+            return _Job(plan, lease, TopicResult(plan.topic, Outcome.PAUSED, reason))
+        schema = self.platform.schemas.active(plan.topic)
+        return _Job(replace(plan, schema=schema), lease, TopicResult(plan.topic, Outcome.NO_NEW_DATA))
+
+    def _record(self, jobs: Sequence[_Job]) -> None:
+        """Write what was done; then a topic of which one layer was held back says so."""
+        done = {job.plan.topic: job.result.layers for job in jobs if not isinstance(job.result.failure, LeaseLostError)}
+        try:
+            record(self.platform, self.cycle_id, done, {job.plan.topic: job.lease for job in jobs})
+        except Exception as failure:  # noqa: BLE001 - the batches are in; the next cycle completes their records
+            reason = self.platform.explain(failure)
+            for job in jobs:
+                if job.result.layers:
+                    job.fail(failure, reason)
+        for job in jobs:
+            if job.plan.held and job.result.outcome in _GOOD:
+                job.result.outcome, job.result.reason = Outcome.PRIOR_FAILED, job.plan.held
+
+    def _complete_begun(self, job: _Job) -> None:
+        complete_begun(self.platform, self.cycle_id, job.plan.topic, job.plan.schema, job.lease)
+
+    def _run_layer(self, layer: str, jobs: Sequence[_Job]) -> None:
+        """Prepare every topic, write all error rows in one append, then commit every topic."""
+        standing = [job for job in jobs if not job.failed]
+        prepare = self._standardize if layer == STANDARDIZED else self._curate
+        self._each(standing, prepare, layer)
+        ready = [job for job in standing if job.prepared is not None and not job.failed]
+        try:
+            # Whoever lost its lease meanwhile writes nothing any more, and does not stop the others.
+            self._each(ready, lambda job: check(self.platform, job.lease), layer)
+            ours = [job for job in ready if not job.failed]
+            self._write_errors(layer, ours)
+            self._each(ours, lambda job: self._commit(job, layer), layer)
+        except Exception as failure:  # noqa: BLE001 - error rows come first: without them nothing is committed
+            reason = self.platform.explain(failure)
+            for job in ready:
+                if not job.failed:
+                    job.fail(failure, reason)
+                    self._note_failure(job, layer)
+        finally:
+            for job in ready:
+                if job.prepared:
+                    job.prepared.free()
+                job.prepared = None
+
+    def _standardize(self, job: _Job) -> None:
+        job.started = time.monotonic()
+        self.progress(job.plan.topic, "standardize")
+        job.lake = self.platform.lake()
+        job.prepared = standardize.prepare(self.platform, job.lake, job.plan.topic, job.plan.schema, job.lease)
+
+    def _curate(self, job: _Job) -> None:
+        schema = job.plan.schema
+        assert schema is not None
+        job.started = time.monotonic()
+        self.progress(job.plan.topic, "curate")
+        if curate.source_moved(self.platform, job.plan.topic, schema, job.lease):
+            self._recurate(job, schema)
+            return
+        job.lake = self.platform.lake()
+        job.prepared = curate.prepare(
+            self.platform,
+            job.lake,
+            job.plan.topic,
+            schema,
+            job.lease,
+            accept_errors=self.accept_errors,
+        )
+
+    def _recurate(self, job: _Job, schema: Schema) -> None:
+        """Curated anew where Standardized is no longer the table it was made from."""
+        topic, table = job.plan.topic, self.platform.rules.databases.curated_table(schema.table_name)
+        abandon(self.platform, topic, CURATED, table, job.lease)
+        actor = f"cycle by {self.platform.owner}"
+        rebuild_held(self.platform, topic, schema, job.lease, actor, scope=Scope.CURATED, accept=Accept.GONE)
+        job.result.outcome, job.result.reason = Outcome.GAP, "Standardized had moved, so Curated was made anew"
+
+    def _write_errors(self, layer: str, jobs: Sequence[_Job]) -> None:
+        """One append for all topics of the bin; a row that is there already is not written again."""
+        found: list[tuple[str, DataFrame]] = [
+            (job.plan.topic, job.prepared.errors) for job in jobs if job.prepared and job.prepared.errors is not None
+        ]
+        if not found:
+            return
+        databases = self.platform.rules.databases
+        name = databases.parse_errors if layer == STANDARDIZED else databases.errors
+        self.platform.catalog.create(name, ERRORS)
+        rows = reduce(DataFrame.unionByName, (errors for _, errors in found))
+        self.platform.step("before errors")
+        self.platform.lake().add_errors(rows, name, [topic for topic, _ in found])
+        self.platform.step("after errors")
+
+    def _commit(self, job: _Job, layer: str) -> None:
+        prepared = job.prepared
+        assert prepared is not None
+        assert job.lake is not None
+        self.progress(job.plan.topic, f"commit {layer}")
+        if layer == STANDARDIZED:
+            note_kinds(self.platform, job.plan.topic, prepared.batch.batch_id, prepared.kinds)
+        snapshot = commit(self.platform, job.lake, prepared, job.lease)
+        forget_failures(self.platform, job.plan.topic, layer)
+        done = job.result.layers[layer] = _layer_result(prepared, snapshot, time.monotonic() - job.started)
+        job.result.warnings += batch_warnings(
+            job.plan.topic,
+            layer,
+            done.counts,
+            alert=(job.plan.schema.policies if job.plan.schema else Policies()).cde_error_rate_alert,
+            share=self.platform.rules.warning_share,
+        )
+        job.result.outcome = _outcome(job.plan, prepared.batch, layer, job.result.outcome)
+        job.prepared = None
+        prepared.free()
+
+    def _each(self, jobs: Sequence[_Job], work: Callable[[_Job], None], layer: str | None = None) -> None:
+        """Do the work for every job, several at a time; a failure is that topic's alone."""
+
+        def guarded(job: _Job) -> None:
+            try:
+                work(job)
+            except Exception as failure:  # noqa: BLE001 - a topic that fails does not stop its bin
+                job.fail(failure, self.platform.explain(failure))
+                self._note_failure(job, layer or STANDARDIZED)
+
+        if len(jobs) == 1:
+            guarded(jobs[0])
+            return
+        with ThreadPoolExecutor(self.platform.rules.workers, thread_name_prefix="topic") as pool:
+            list(pool.map(guarded, jobs))
+
+    def _note_failure(self, job: _Job, layer: str) -> None:
+        # The state store may be what failed; the outcome says so.
+        with suppress(LeanOpsError):
+            record_failure(self.platform, job.plan.topic, layer, job.result.reason or "")
+
+
+def _layer_result(prepared: Prepared, snapshot: Snapshot, seconds: float) -> LayerResult:
+    return LayerResult(prepared.batch, asdict(prepared.counts), snapshot, seconds)
+
+
+def _outcome(plan: TopicPlan, batch: Batch, layer: str, before: Outcome) -> Outcome:
+    if batch.is_gap or before == Outcome.GAP:
+        return Outcome.GAP
+    if layer == CURATED:
+        return Outcome.DONE
+    return Outcome.DONE if plan.schema else Outcome.STANDARDIZED_ONLY
+
+
+def outcomes(results: Sequence[TopicResult]) -> Iterator[tuple[Outcome, int]]:
+    """How many topics ended how, in the order of the list."""
+    for outcome in Outcome:
+        count = sum(result.outcome == outcome for result in results)
+        if count:
+            yield outcome, count

@@ -1,0 +1,180 @@
+"""Dead-letter queues: emptied into the archive, drained into dlq_errors, and replayed or discarded from there."""
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from itertools import islice
+from typing import Any
+
+from leanops.domain.errors import StateConflictError
+from leanops.domain.event.envelope import BadEnvelope, Envelope, encoded, envelopes_in
+from leanops.domain.failures import DEAD_LETTERS, Rule, Status
+from leanops.domain.table.definitions import ERRORS, FAILURE
+from leanops.domain.table.history import TableView, expirable
+from leanops.ports.files import Files
+from leanops.ports.queue import MAX_RECEIVES, Queue, Received, dead_letters
+from leanops.ports.state import ERROR_TRACKER, Row, Stored
+from leanops.usecases.ingest.archive import DeadLetter, bury
+from leanops.usecases.leases import Lease, check, held
+from leanops.usecases.platform import Platform
+from leanops.usecases.retry import Patience
+
+LEASE = "dlq/drain"
+LETTERS_PER_COMMIT = 1_000
+MESSAGES_PER_RECEIVE = 500
+VISIBILITY_S = 300
+PATIENCE_S = 30.0
+"""How long a drain or a replay waits for another one."""
+KEPT_SNAPSHOTS = 20
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass
+class Drained:
+    """What a drain did."""
+
+    new: int = 0
+    again: int = 0
+    """Letters that were in dlq_errors before and are open once more."""
+    commits: int = 0
+
+    @property
+    def letters(self) -> int:
+        return self.new + self.again
+
+
+def process(
+    platform: Platform, queue: Queue, files: Files, names: Iterable[str], topic_of: Callable[[str], str]
+) -> int:
+    """Bury every event in the dead-letter queues of these queues; how many there were."""
+    buried = 0
+    for name in names:
+        topic, dead = topic_of(name), dead_letters(name)
+        while received := queue.receive(dead, MESSAGES_PER_RECEIVE, VISIBILITY_S):
+            reason = f"it was received {MAX_RECEIVES} times and never succeeded"
+            letters = [letter for message in received for letter in exceeded(topic, message, reason)]
+            platform.step("before bury")
+            bury(letters, files, platform.state, platform.clock)
+            platform.step("after bury")
+            queue.delete(dead, [message.receipt for message in received])
+            platform.step("after delete")
+            buried += len(letters)
+    return buried
+
+
+def exceeded(topic: str, message: Received, reason: str) -> list[DeadLetter]:
+    """The dead letters of a message that failed too often, one for each event."""
+    return [_exceeded(topic, found, reason) for found in envelopes_in(message.body)]
+
+
+def _exceeded(topic: str, found: Envelope | BadEnvelope, reason: str) -> DeadLetter:
+    if isinstance(found, BadEnvelope):
+        return DeadLetter(topic, found.body, Rule.RECEIVES_EXCEEDED, reason, found.message_id)
+    return DeadLetter(topic, encoded(found), Rule.RECEIVES_EXCEEDED, reason, found.message_id, found.publish_time)
+
+
+@contextmanager
+def alone(platform: Platform, sleep: Callable[[float], object] = time.sleep) -> Iterator[Lease]:
+    """Be the only one who changes dlq_errors; another one is waited for, but not for ever."""
+    deadline = time.monotonic() + PATIENCE_S
+    patience = Patience(lambda: time.monotonic() > deadline, sleep, longest_wait_s=1.0)
+    with ExitStack() as stack:
+        yield patience.persist(lambda: stack.enter_context(held(platform, LEASE)))
+
+
+def drain(platform: Platform) -> Drained:
+    """Move what the error tracker holds into dlq_errors, each occurrence of each letter exactly once."""
+    result = Drained()
+    if next(platform.state.rows(ERROR_TRACKER), None) is None:
+        return result
+    with alone(platform) as lease:
+        platform.catalog.create(platform.rules.databases.dlq_errors, ERRORS)
+        noted = platform.state.rows(ERROR_TRACKER)
+        while letters := list(islice(noted, LETTERS_PER_COMMIT)):
+            _move(platform, lease, letters, result)
+            platform.step("before forget letters")
+            for letter in letters:
+                _forget(platform, letter)
+            platform.step("after forget letters")
+    return result
+
+
+def _move(platform: Platform, lease: Lease, letters: Sequence[Stored], result: Drained) -> None:
+    """Commit, in one commit, the occurrences that are not in the table; where it changed meanwhile it is read again."""
+    while True:
+        seen = platform.catalog.load(platform.rules.databases.dlq_errors)
+        known = {str(row["error_id"]): row for row in _rows(platform, [letter.row for letter in letters])}
+        errors = [
+            _error(letter.row, known.get(str(letter.row["error_id"])))
+            for letter in letters
+            if known.get(str(letter.row["error_id"]), {}).get("batch_id") != letter.row["occurrence"]
+        ]
+        if not errors:
+            return
+        again = sum(1 for error in errors if error["error_id"] in known)
+        check(platform, lease)
+        platform.step("before drain")
+        if _commit(platform, seen, errors, again > 0):
+            break
+    platform.step("after drain")
+    result.new, result.again, result.commits = (
+        result.new + len(errors) - again,
+        result.again + again,
+        result.commits + 1,
+    )
+
+
+def _commit(platform: Platform, seen: TableView | None, errors: Sequence[Mapping[str, Any]], replaces: bool) -> bool:
+    """Whether it was done; an append must follow what was seen, so that whoever lost the lease doubles nothing."""
+    table, done = platform.rules.databases.dlq_errors, False
+    if replaces:
+        return platform.catalog.replace(table, these(errors), errors, only_at=seen.head if seen else None)
+
+    def plan(found: TableView) -> Sequence[int] | None:
+        nonlocal done
+        done = seen is not None and found.head == seen.head
+        return expirable(found, [], KEPT_SNAPSHOTS) if done else None
+
+    columns = {name: [error[name] for error in errors] for name in ERRORS.columns}
+    platform.catalog.land(table, ERRORS, columns, {}, plan)
+    return done
+
+
+def _forget(platform: Platform, letter: Stored) -> None:
+    """Delete the note of a letter, unless the letter came again meanwhile."""
+    with suppress(StateConflictError):
+        platform.state.delete(ERROR_TRACKER, ERROR_TRACKER.key_of(letter.row), expected=letter.revision)
+
+
+def these(rows: Iterable[Mapping[str, Any]]) -> str:
+    """A filter for the errors of these rows; their ids are hex and their topics checked, so neither holds a quote."""
+    found = list(rows)
+    topics = ", ".join(f"'{topic}'" for topic in sorted({str(row["topic_name"]) for row in found}))
+    ids = ", ".join(f"'{row['error_id']}'" for row in found)
+    return f"topic_name in ({topics}) and error_id in ({ids})"
+
+
+def _rows(platform: Platform, like: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    return platform.catalog.select(platform.rules.databases.dlq_errors, list(ERRORS.columns), these(like))
+
+
+def _error(letter: Row, before: Mapping[str, Any] | None) -> dict[str, Any]:
+    """The row of a letter; one that came before is open again."""
+    failure = {**dict.fromkeys(FAILURE), "rule": letter["rule"], "message": letter["reason"]}
+    published = letter["publish_time"]
+    return {
+        **dict.fromkeys(ERRORS.columns),
+        "error_id": letter["error_id"],
+        "topic_name": letter["topic_name"],
+        "layer": DEAD_LETTERS,
+        "message_id": letter["message_id"],
+        "publish_time": None if published is None else _EPOCH + timedelta(microseconds=int(published)),
+        "failures": [failure],
+        "source": letter["source"],
+        "batch_id": letter["occurrence"],
+        "detected_ts": _EPOCH + timedelta(milliseconds=int(letter["detected_at"] or 0)),
+        "status": Status.OPEN.value,
+        "attempts": 1 + (before["attempts"] or 0) if before else 1,
+    }

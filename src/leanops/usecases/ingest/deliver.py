@@ -1,0 +1,182 @@
+"""Our own delivery stream: what the buffer holds lands in RAW, each flush exactly once in each table."""
+
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from operator import attrgetter
+
+from leanops.domain.event.record import RawRecord, Unroutable, encode, routed
+from leanops.domain.table.batch import STANDARDIZED, new_batch_id
+from leanops.domain.table.definitions import RAW
+from leanops.domain.table.history import TableView, expirable, valid_watermark
+from leanops.ports.delivery import Buffer, Waiting
+from leanops.ports.files import Files
+from leanops.usecases.ingest.archive import bury, unroutable
+from leanops.usecases.journal import open_batch
+from leanops.usecases.platform import Platform
+from leanops.usecases.topics.registry import list_topics
+
+FLUSH_ID = "leanops.flush-id"
+KEPT_SNAPSHOTS = 20
+SNAPSHOTS_BEFORE_EXPIRY = 40
+HELD_SNAPSHOTS = 200
+"""So far back is looked for an unfinished flush: it is tried every minute, and may wait for days for another table."""
+UNROUTABLE = "events of no topic"
+RENEW_S = 10.0
+RETRY_S = 60.0
+
+
+@dataclass(frozen=True)
+class Limits:
+    """A buffer is flushed when it holds so many bytes, or something that waited so long."""
+
+    bytes: int = 64_000_000
+    seconds: float = 300
+
+
+@dataclass(frozen=True)
+class Stream:
+    """What the delivery stream works with."""
+
+    platform: Platform
+    buffer: Buffer
+    files: Files
+    limits: Limits = field(default_factory=Limits)
+
+
+@dataclass
+class Flushed:
+    """What a flush did."""
+
+    flush_id: str
+    records: int = 0
+    unroutable: int = 0
+    tables: dict[str, float] = field(default_factory=dict)
+    """Topic → seconds of its commit."""
+    failures: dict[str, str] = field(default_factory=dict)
+    """Topic (or UNROUTABLE) → why its records were not taken; they wait, and will be tried again."""
+
+
+def is_due(waiting: Waiting, now_ms: int, limits: Limits) -> bool:
+    """Whether the buffer must be flushed; a put later than now came before the clock was set back."""
+    if waiting.oldest_ms is None:
+        return False
+    age_ms = now_ms - waiting.oldest_ms
+    return waiting.bytes >= limits.bytes or age_ms >= limits.seconds * 1000 or age_ms < 0
+
+
+def deliver(stream: Stream, *, now: bool = False) -> Flushed | None:
+    """Begin a flush if one is due (or `now`), and bring it to its end; None where there is nothing to flush."""
+    buffer, platform = stream.buffer, stream.platform
+    if not (now or is_due(buffer.waiting(), platform.now_ms(), stream.limits)):
+        return None
+    flush_id = new_batch_id(platform.clock())
+    platform.step("before claim")
+    if not buffer.claim(flush_id, stream.limits.bytes):
+        return None
+    platform.step("after claim")
+    return _flush(stream, flush_id)
+
+
+def resume(stream: Stream) -> Flushed | None:
+    """Finish a flush that a worker left, or whose tables failed; None where there is none to be tried now."""
+    flush_id = stream.buffer.take_over()
+    return _flush(stream, flush_id) if flush_id else None
+
+
+def _flush(stream: Stream, flush_id: str) -> Flushed:
+    """Land every table, then forget the claim; of a table that fails the records alone stay claimed."""
+    platform, buffer = stream.platform, stream.buffer
+    result, keep = Flushed(flush_id), _Renewal(buffer, flush_id)
+    rows, unroutables = _routed(platform, buffer.lines(flush_id))
+    left = []
+    for found in unroutables:
+        keep()
+        try:
+            bury([unroutable(found)], stream.files, platform.state, platform.clock)
+        except Exception as failure:  # noqa: BLE001 - a letter that cannot be archived stops no table
+            result.failures[UNROUTABLE] = platform.explain(failure)
+            left.append(found.record)
+    result.unroutable = len(unroutables) - len(left)
+    for topic, records in rows.items():
+        keep()
+        started = time.perf_counter()
+        try:
+            _land(stream, topic, records, flush_id)
+        except Exception as failure:  # noqa: BLE001 - a table that fails does not stop the others
+            result.failures[topic] = platform.explain(failure)
+            left += map(encode, records)
+            continue
+        result.records += len(records)
+        result.tables[topic] = time.perf_counter() - started
+    platform.step("before forget")
+    if left:
+        buffer.keep(flush_id, left, RETRY_S)
+    else:
+        buffer.forget(flush_id)
+    platform.step("after forget")
+    return result
+
+
+class _Renewal:
+    """Renews a claim when it is called and some seconds have passed."""
+
+    def __init__(self, buffer: Buffer, flush_id: str) -> None:
+        self._buffer, self._flush_id = buffer, flush_id
+        self._renewed = time.monotonic()
+
+    def __call__(self) -> None:
+        if time.monotonic() - self._renewed > RENEW_S:
+            self._buffer.renew(self._flush_id)
+            self._renewed = time.monotonic()
+
+
+def _routed(platform: Platform, puts: Iterable[bytes]) -> tuple[dict[str, list[RawRecord]], list[Unroutable]]:
+    """The records by topic, and those that no table takes."""
+    registered = {topic.name for topic in list_topics(platform)}
+    rows: dict[str, list[RawRecord]] = defaultdict(list)
+    rest: list[Unroutable] = []
+    for lines in puts:
+        found = routed(lines, registered)
+        rest += found.rest
+        for topic, records in found.rows.items():
+            rows[topic] += records
+    return rows, rest
+
+
+def _land(stream: Stream, topic: str, records: Sequence[RawRecord], flush_id: str) -> None:
+    """One append, unless an earlier try of this flush made it; snapshots nobody needs go in the same commit."""
+    platform = stream.platform
+
+    def plan(table: TableView) -> Sequence[int] | None:
+        if any(snapshot.summary.get(FLUSH_ID) == flush_id for snapshot in table.ancestors()):
+            return None
+        # Somebody took the claim over and finished it; its snapshot may be expired by now.
+        if flush_id not in stream.buffer.unfinished():
+            return None
+        return _expired(stream, topic, table)
+
+    platform.step("before land")
+    columns = {name: list(map(attrgetter(name), records)) for name in RAW.columns}
+    platform.catalog.land(platform.rules.databases.raw_table(topic), RAW, columns, {FLUSH_ID: flush_id}, plan)
+    platform.step("after land")
+
+
+def _expired(stream: Stream, topic: str, raw: TableView) -> Sequence[int]:
+    """What a cycle may still read from stays: all since Standardized's watermark, and the range of an open batch.
+
+    So does what an unfinished flush has landed: whoever takes it over must find that out.
+    """
+    if len(raw.snapshots) <= SNAPSHOTS_BEFORE_EXPIRY:
+        return []
+    platform = stream.platform
+    standardized = platform.catalog.load(platform.rules.databases.standardized_table(topic))
+    mark = valid_watermark(standardized) if standardized else None
+    batch = open_batch(platform, topic, STANDARDIZED)
+    # Asked after the table was loaded: a claim that is not named now was finished, or has landed nothing in it.
+    unfinished = stream.buffer.unfinished()
+    lately = raw.ancestors()[:HELD_SNAPSHOTS]
+    needed = [found.snapshot_id for found in lately if found.summary.get(FLUSH_ID) in unfinished]
+    needed += [mark.source_to] if mark else []
+    return expirable(raw, [*needed, *([batch.source_from, batch.source_to] if batch else [])], KEPT_SNAPSHOTS)

@@ -1,0 +1,122 @@
+"""A schema version of the archive becomes the active one, and everything that tells so is written once."""
+
+import json
+from hashlib import sha256
+from typing import Any
+
+from leanops.domain.payload.evolution import ADDED, REMOVED, TYPE_CHANGED
+from leanops.domain.schema.diff import Kind
+from leanops.domain.schema.model import Schema
+from leanops.domain.table.definitions import OPS
+from leanops.domain.table.operation import Operation
+from leanops.usecases.leases import Lease, check
+from leanops.usecases.platform import Platform
+from leanops.usecases.topics.registry import enable_topic
+
+
+def activate(platform: Platform, operation: Operation, lease: Lease) -> Schema:
+    """Make the operation's version the active one; what an earlier try did stays."""
+    topic, version = operation.topic, operation.version
+    check(platform, lease)
+    _hide_errors(platform, operation)
+    platform.step("before activate")
+    platform.schemas.activate(topic, version)
+    platform.step("after activate")
+    schema = platform.schemas.active(topic)
+    assert schema is not None
+    record_version(platform, topic, schema, operation.classification, operation.actor)
+    _log_columns(platform, operation, schema)
+    platform.schemas.clear_failed(topic)
+    enable_topic(platform, topic, version)
+    platform.step("after enable")
+    return schema
+
+
+def _hide_errors(platform: Platform, operation: Operation) -> None:
+    """What becomes PII with this version is hidden in the error rows that are there; what an earlier try hid stays."""
+    before = platform.schemas.version(operation.topic, operation.previous) if operation.previous else None
+    after = platform.schemas.version(operation.topic, operation.version)
+    if before is None or after is None:
+        return
+    known = {(column.name, column.path) for column in before.payload_columns if column.pii}
+    hidden = [one for one in after.payload_columns if one.pii and (one.name, one.path) not in known]
+    databases = platform.rules.databases
+    if hidden and _has_errors(platform, databases.errors, operation.topic):
+        paths = [column.path for column in hidden if column.path]
+        platform.step("before hide")
+        platform.lake().hide_values(databases.errors, operation.topic, [column.name for column in hidden], paths)
+        platform.step("after hide")
+    if after.keys.pii and not before.keys.pii:
+        for name in (databases.errors, databases.parse_errors):
+            if _has_errors(platform, name, operation.topic):
+                platform.step("before forget keys")
+                platform.lake().forget_keys(name, operation.topic, operation.version)
+                platform.step("after forget keys")
+
+
+def _has_errors(platform: Platform, name: str, topic: str) -> bool:
+    """Whether there is anything to hide; Spark is not started for nothing."""
+    return bool(platform.catalog.select(name, ["error_id"], f"topic_name = '{topic}'"))
+
+
+def fingerprint(schema: Schema) -> str:
+    """What makes two schemas the same, whatever their version number."""
+    content = schema.model_dump_json(exclude={"version"})
+    return sha256(content.encode()).hexdigest()[:16]
+
+
+def record_version(platform: Platform, topic: str, schema: Schema, classification: str, actor: str) -> None:
+    """Write the version to schema_versions, once."""
+    versions = platform.rules.databases.ops_table("schema_versions")
+    platform.catalog.create(versions, OPS["schema_versions"])
+    row = {
+        "topic_name": topic,
+        "version": schema.version,
+        "fingerprint": fingerprint(schema),
+        "classification": classification or Kind.NEUTRAL.value,
+        "actor": actor,
+        "activated_ts": platform.clock(),
+        "schema": platform.schemas.text(topic, schema.version),
+    }
+
+    def missing() -> list[dict[str, Any]]:
+        known = platform.catalog.select(versions, ["topic_name", "version"], f"version = {schema.version}")
+        return [] if any(found["topic_name"] == topic for found in known) else [row]
+
+    platform.step("before version")
+    platform.catalog.append_planned(versions, missing)
+    platform.step("after version")
+
+
+def _log_columns(platform: Platform, operation: Operation, schema: Schema) -> None:
+    """Write what became of Curated's columns to drift_log, once a version; a first schema is no drift."""
+    before = platform.schemas.version(operation.topic, operation.previous) if operation.previous else None
+    found = _column_drift(before, schema) if before else []
+    if not found:
+        return
+    log = platform.rules.databases.ops_table("drift_log")
+    platform.catalog.create(log, OPS["drift_log"])
+    details = json.dumps({"schema_version": schema.version})
+    now = platform.clock()
+    said = {"detected_ts": now, "topic_name": operation.topic, "source_layer": "curated", "details": details}
+
+    def missing() -> list[dict[str, Any]]:
+        where = f"topic_name = '{operation.topic}' and source_layer = 'curated'"
+        logged = platform.catalog.select(log, ["details"], where)
+        return [] if any(row["details"] == details for row in logged) else [{**said, **row} for row in found]
+
+    platform.step("before drift")
+    platform.catalog.append_planned(log, missing)
+    platform.step("after drift")
+
+
+def _column_drift(before: Schema, after: Schema) -> list[dict[str, Any]]:
+    old = {column.name: str(column.type) for column in before.payload_columns}
+    new = {column.name: str(column.type) for column in after.payload_columns}
+    found = []
+    for name in sorted(old.keys() | new.keys()):
+        was, becomes = old.get(name), new.get(name)
+        if was != becomes:
+            action = ADDED if was is None else REMOVED if becomes is None else TYPE_CHANGED
+            found.append({"column_name": name, "action": action, "old_value": was, "new_value": becomes})
+    return found

@@ -1,0 +1,178 @@
+"""Standardized made anew from RAW, in portions: what a portion has done, it has done for good."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import date, timedelta
+from typing import Any
+
+import msgspec
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from leanops.domain.errors import OperationBlockedError, UnbalancedBatchError
+from leanops.domain.payload.columns import is_unusable, register
+from leanops.domain.table.balance import BESIDE, StandardizedCounts, Totals
+from leanops.domain.table.batch import STANDARDIZED, Batch
+from leanops.domain.table.definitions import ERRORS, STANDARDIZED_SYSTEM_COLUMNS
+from leanops.domain.table.definitions import STANDARDIZED as STANDARDIZED_TABLE
+from leanops.domain.table.history import TableView, has_batch, retired_rows, valid_watermark, watermark_of
+from leanops.domain.table.operation import Place, agrees
+from leanops.usecases.leases import check
+from leanops.usecases.operations.shadow import Portion, Shadow, portions
+from leanops.usecases.pipeline import standardize
+
+
+def build_standardized(shadow: Shadow) -> None:
+    """All of RAW, going on where an earlier try stopped; the columns are those that are registered."""
+    platform, place = shadow.platform, _raw(shadow)
+    live = shadow.view(shadow.live_standardized)
+    renamed = _renamed(live)
+    payload = {renamed.get(name, name): kind for name, kind in live.columns.items()}
+    columns = {
+        **STANDARDIZED_TABLE.columns,
+        **{name: kind for name, kind in payload.items() if name not in STANDARDIZED_TABLE.columns},
+    }
+    comments = {renamed.get(name, name): path for path, name in live.paths.items()}
+    shadow.create(shadow.standardized, replace(STANDARDIZED_TABLE, columns=columns, comments=comments))
+    shadow.create(shadow.parse_errors, ERRORS)
+    _keep_retired(shadow)
+    days = {values[0]: rows for values, rows in platform.catalog.partitions(shadow.raw, place.head).items()}
+    done = 0
+    for number, portion in enumerate(portions(days, shadow.operation.portion_rows), 1):
+        shadow.progress(STANDARDIZED, done, place.rows)
+        _standardize(shadow, number, portion)
+        done += portion.rows
+    shadow.progress(STANDARDIZED, done, done)
+    counts, _ = standardized_counts(shadow)
+    if counts.read != place.rows:
+        raise UnbalancedBatchError(f"{shadow.operation.topic}: RAW has {place.rows} rows, {counts.read} were read")
+
+
+def standardized_batch(shadow: Shadow, number: int = 0) -> Batch:
+    """All of RAW as a batch; portions are numbered from 1, and the last one's number is the table's."""
+    operation, place = shadow.operation, _raw(shadow)
+    assert operation.standardized is not None
+    return Batch(
+        batch_id=operation.standardized_batch,
+        topic=operation.topic,
+        layer=STANDARDIZED,
+        source_uuid=place.uuid,
+        source_from=None,
+        source_to=place.head,
+        source_snapshot=place.head,
+        rows=place.rows,
+        batch_seq=operation.standardized.batch_seq + number,
+        batch_time_ms=operation.begun_ms,
+        schema_version=shadow.schema.version,
+        contract=shadow.schema.policies.unknown_fields,
+        limits=operation.limits,
+        column_limits=operation.column_limits,
+        starts_base=True,
+        timeline=operation.standardized_batch,
+        key_check=operation.key_check if shadow.schema.keys.pii else "",
+    )
+
+
+def standardized_counts(shadow: Shadow) -> tuple[StandardizedCounts, Totals]:
+    """All portions as one batch into an empty table: what one portion replaced of another was superseded."""
+    mark = valid_watermark(shadow.view(shadow.standardized))
+    totals = mark.totals if mark else Totals()
+    counts = StandardizedCounts(
+        read=totals.read,
+        inserted=totals.rows - totals.base_rows,
+        updated=0,
+        duplicates=totals.duplicates,
+        superseded=totals.superseded + totals.updated,
+        parse_errors=totals.parse_errors,
+        **shadow.summed(shadow.standardized, [name for name in BESIDE if name != "unplaced_paths"]),
+        # The portions have the same paths, or nearly so.
+        unplaced_paths=max(shadow.each(shadow.standardized, "unplaced_paths"), default=0),
+    )
+    counts.check()
+    before = retired_rows(replace(shadow.view(shadow.raw), head=_raw(shadow).head))
+    return counts, replace(totals, updated=0, superseded=counts.superseded, base_raw_rows=before)
+
+
+def _renamed(live: TableView) -> dict[str, str]:
+    """Payload columns of the live table whose names are taken now, each with the name its path gets today."""
+    broken = {path: name for path, name in live.paths.items() if is_unusable(name, STANDARDIZED_SYSTEM_COLUMNS)}
+    sound = {path: name for path, name in live.paths.items() if path not in broken}
+    return {broken[path]: name for path, name in register(sound, broken).items()}
+
+
+def _raw(shadow: Shadow) -> Place:
+    assert shadow.operation.raw is not None
+    return shadow.operation.raw
+
+
+def _standardize(shadow: Shadow, number: int, portion: Portion) -> None:
+    """One portion of RAW into the shadow, by the way every batch goes."""
+    target, mark = shadow.view(shadow.standardized), portion.mark(shadow.operation)
+    if has_batch(target, mark):
+        return
+    batch = msgspec.structs.replace(
+        standardized_batch(shadow, number), rows=portion.rows, starts_base=target.head is None
+    )
+    raw = shadow.raw_rows().where(_on_days(portion.values))
+    prepared = standardize.prepare_rows(shadow.platform, shadow.lake, batch, shadow.schema, target, raw)
+    try:
+        if prepared.errors is not None:
+            shadow.append_errors(prepared.errors, shadow.parse_errors)
+        check(shadow.platform, shadow.lease)
+        shadow.platform.step("before shadow standardized")
+        summary = {**prepared.merge.summary, "leanops.batch-id": mark}
+        shadow.lake.merge(prepared.source_rows, replace(prepared.merge, summary=summary))
+        shadow.platform.step("after shadow standardized")
+    finally:
+        prepared.free()
+
+
+def _keep_retired(shadow: Shadow) -> None:
+    """Rows whose event is no longer in RAW come from the live table, before anything else: they are the base."""
+    live = shadow.operation.standardized
+    if shadow.view(shadow.standardized).head is not None or live is None or live.snapshot is None:
+        return
+    shadow.lake.fit(live.rows)
+    events = shadow.raw_rows().select("message_id")
+    stored = shadow.lake.at(shadow.live_standardized, live.snapshot)
+    stored = stored.withColumnsRenamed(_renamed(shadow.view(shadow.live_standardized)))
+    kept = stored.join(events, "message_id", "left_anti").persist()
+    try:
+        rows = kept.count()
+        if not shadow.keeps_keys and not agrees(shadow.operation.accept, rows):
+            raise OperationBlockedError(
+                shadow.operation.topic,
+                f"{rows} rows of {shadow.live_standardized} cannot get new keys: RAW has retired their events",
+            )
+        if rows and shadow.keeps_keys:
+            _append_base(shadow, kept, rows)
+    finally:
+        kept.unpersist()
+
+
+def _append_base(shadow: Shadow, kept: DataFrame, rows: int) -> None:
+    batch = standardized_batch(shadow)
+    mark = watermark_of(batch, StandardizedCounts(0, 0, 0, 0, 0, 0), Totals(rows=rows, base_rows=rows))
+    base = kept.withColumns({"_batch_seq": F.lit(batch.batch_seq).cast("bigint"), "_batch_id": F.lit(batch.batch_id)})
+    check(shadow.platform, shadow.lease)
+    summary = {**mark.summary(), "leanops.batch-id": f"{shadow.operation.operation_id}/retired"}
+    shadow.platform.step("before shadow base")
+    shadow.lake.append(base, shadow.standardized, summary)
+    shadow.platform.step("after shadow base")
+
+
+def _on_days(days: Sequence[Any]) -> Column:
+    """Whether a row was published between the first and the last of these days; None stands for rows without a time."""
+    known: list[date] = [day for day in days if day is not None]
+    published = F.col("publish_time")
+    between = F.lit(False)
+    if known:
+        between = published >= _start_of(known[0])
+    if known and known[-1] < date.max:
+        between &= published < _start_of(known[-1] + timedelta(1))
+    return between | published.isNull() if None in days else between
+
+
+def _start_of(day: date) -> Column:
+    """As microseconds: Spark reads a literal of Python in the Julian calendar where it lies before 1582."""
+    return F.timestamp_micros(F.lit((day - date(1970, 1, 1)) // timedelta(microseconds=1)))

@@ -1,0 +1,221 @@
+"""An operation from wherever it stands to its end: built beside, compared, put in place, recorded, cleared away."""
+
+import msgspec
+
+from leanops.domain.errors import (
+    LeaseLostError,
+    OperationBlockedError,
+    StaleOperationError,
+    StateConflictError,
+    UnbalancedBatchError,
+    UsageError,
+)
+from leanops.domain.table.batch import CURATED, STANDARDIZED
+from leanops.domain.table.history import TableView, has_batch, is_ancestor
+from leanops.domain.table.operation import Accept, Accepted, Operation, Scope, Stage, Standing, Work
+from leanops.usecases.journal import forget_failures, schema_of_version
+from leanops.usecases.leases import Lease, check, held, is_held
+from leanops.usecases.operation_log import advance, agree, begin_attempt, block, close, standing
+from leanops.usecases.operations.activate import activate
+from leanops.usecases.operations.build_curated import build_curated
+from leanops.usecases.operations.build_standardized import build_standardized
+from leanops.usecases.operations.compare import Comparison, compare
+from leanops.usecases.operations.keep_older_versions import carry_over
+from leanops.usecases.operations.places import is_stale
+from leanops.usecases.operations.restore import roll_back
+from leanops.usecases.operations.shadow import Progress, Shadow, continue_attempts, forget_shadow, forget_shadows, quiet
+from leanops.usecases.operations.swap import swap
+from leanops.usecases.operations.take_back import take_back_errors
+from leanops.usecases.platform import Platform, key_check
+from leanops.usecases.topics.registry import undo_pause
+
+OPERATION = "operation"
+"""Where tries of a topic's operation are counted, beside those of its layers."""
+
+
+def carry_out(platform: Platform, found: Standing, lease: Lease, progress: Progress = quiet) -> Comparison | None:
+    """Finish an operation; raises OperationBlockedError where a person has to agree first."""
+    try:
+        return _carried_out(platform, found, lease, progress)
+    except Exception as failure:
+        if is_held(platform, lease):
+            raise
+        # Whatever it was, others have the topic now, and may have cleared away what was worked on.
+        raise LeaseLostError(lease.resource, lease.generation) from failure
+
+
+def _carried_out(platform: Platform, found: Standing, lease: Lease, progress: Progress) -> Comparison | None:
+    operation, comparison = found.operation, None
+    key_check(platform, operation.topic, seals=bool(operation.key_check), before=operation.key_check)
+    if found.stage == Stage.BUILDING:
+        operation, comparison = _attempt(platform, begin_attempt(platform, operation, lease), lease, progress)
+    shadow = _shadow(platform, operation, lease, progress) if operation.scope != Scope.NONE else None
+    if operation.work == Work.ROLLBACK:
+        roll_back(platform, operation, lease)
+    if shadow:
+        swap(shadow)
+    if operation.version != operation.previous:
+        activate(platform, operation, lease)
+    check(platform, lease)
+    if shadow:
+        forget_shadows(platform, operation)
+        platform.step("after forget")
+    close(platform, operation, lease)
+    return comparison
+
+
+def _attempt(
+    platform: Platform, operation: Operation, lease: Lease, progress: Progress
+) -> tuple[Operation, Comparison]:
+    """Build the new tables and go forward with them; who has lost the lease leaves nothing behind."""
+    try:
+        built, comparison = _build(platform, operation, lease, progress)
+    except Exception:
+        if not is_held(platform, lease):
+            forget_shadow(platform, operation, lease.generation)
+        raise
+    try:
+        advance(platform, built, lease)
+    except StateConflictError:
+        # Refused for certain. Where the answer is lost, whoever takes over may need these tables.
+        forget_shadow(platform, operation, lease.generation)
+        raise
+    return built, comparison
+
+
+def _build(platform: Platform, operation: Operation, lease: Lease, progress: Progress) -> tuple[Operation, Comparison]:
+    """The new tables, and what they change; a key that would go missing without anybody's consent stops it here."""
+    continue_attempts(platform, operation)
+    shadow = _shadow(platform, operation, lease, progress)
+    try:
+        if operation.scope == Scope.BOTH:
+            build_standardized(shadow)
+        build_curated(shadow)
+        carry_over(shadow)
+        # What is compared is what goes live, whatever is written to these tables after it.
+        built = shadow.as_built()
+        found = compare(_shadow(platform, built, lease, progress))
+    except OperationBlockedError as blocked:
+        raise _blocked(platform, operation, blocked.reason, "all", lease) from None
+    except UnbalancedBatchError:
+        # Whatever is wrong with them, the next try starts over.
+        check(platform, lease)
+        forget_shadows(platform, operation)
+        raise
+    refused = found.refused(operation.accept)
+    if refused:
+        like = f"like those of messages {', '.join(found.examples)}"
+        missing = f"{refused} keys of {shadow.live_curated} would be missing, {like}"
+        raise _blocked(platform, operation, missing, str(found.missing), lease)
+    return built, found
+
+
+def _blocked(platform: Platform, operation: Operation, why: str, many: str, lease: Lease) -> OperationBlockedError:
+    """Note that the operation waits for a person, and how to answer."""
+    again = f"leanops rebuild {operation.topic}"
+    reason = f"{why}; let them go with: {again} --resume --accept-missing {many}, or undo it with: {again} --cancel"
+    block(platform, operation, reason, lease)
+    return OperationBlockedError(operation.topic, reason)
+
+
+def _shadow(platform: Platform, operation: Operation, lease: Lease, progress: Progress) -> Shadow:
+    schema = schema_of_version(platform, operation.topic, operation.version)
+    return Shadow(platform, platform.lake(), operation, schema, lease, progress)
+
+
+def resume(
+    platform: Platform, topic: str, *, accept: Accepted | None = None, progress: Progress = quiet
+) -> Comparison | None:
+    """Go on with what a crash or a question stopped."""
+    with held(platform, f"topic/{topic}", wait_s=platform.rules.wait_s) as lease:
+        found = _found(platform, topic)
+        if is_stale(platform, found):
+            close(platform, found.operation, lease)
+            raise StaleOperationError(topic, found.operation.work.value)
+        if accept is not None:
+            # While it is built the keys are counted; past that only what others wrote is left to be let go.
+            goes = found.stage == Stage.GOING and accept == Accept.ALL
+            heads = _live_heads(platform, found.operation) if goes else {}
+            agreed = msgspec.structs.replace(found.operation, accept=accept, agreed_heads=heads)
+            found = agree(platform, Standing(agreed, found.stage, None), lease)
+        done = carry_out(platform, found, lease, progress)
+        forget_failures(platform, topic, OPERATION)
+        return done
+
+
+def cancel(platform: Platform, topic: str) -> Operation:
+    """Undo an operation, as long as nothing of it is live."""
+    with held(platform, f"topic/{topic}", wait_s=platform.rules.wait_s) as lease:
+        found = _found(platform, topic)
+        operation = found.operation
+        if found.stage == Stage.GOING:
+            _check_undoable(platform, operation)
+            _refuse_late(platform, operation)
+            # One that stood before its swap may have been quicker; from here on nobody is.
+            _check_undoable(platform, operation)
+            check(platform, lease)
+            take_back_errors(platform, operation)
+            if operation.work == Work.ROLLBACK:
+                undo_pause(platform, topic, operation.pause_reason)
+        check(platform, lease)
+        forget_shadows(platform, operation)
+        close(platform, operation, lease)
+        forget_failures(platform, topic, OPERATION)
+        return operation
+
+
+def _check_undoable(platform: Platform, operation: Operation) -> None:
+    if _is_live(platform, operation):
+        topic = operation.topic
+        raise UsageError(
+            f"{topic}: its {operation.work.value} is past the point of undoing; finish it with: "
+            f"leanops rebuild {topic} --resume"
+        )
+
+
+def _refuse_late(platform: Platform, operation: Operation) -> None:
+    """A worker may stand just before it puts its tables in place: on a table with a newer head it is refused."""
+    for view in _live_tables(platform, operation).values():
+        if view and view.head is not None:
+            said = {"leanops.kind": "cancelled", "leanops.operation": operation.operation_id}
+            platform.catalog.mark(view.name, said)
+
+
+def _live_tables(platform: Platform, operation: Operation) -> dict[str, TableView | None]:
+    """The live tables by layer, as they are now."""
+    databases = platform.rules.databases
+    schema = platform.schemas.version(operation.topic, operation.version)
+    curated = platform.catalog.load(databases.curated_table(schema.table_name)) if schema else None
+    return {STANDARDIZED: platform.catalog.load(databases.standardized_table(operation.topic)), CURATED: curated}
+
+
+def _live_heads(platform: Platform, operation: Operation) -> dict[str, int | None]:
+    return {layer: view.head if view else None for layer, view in _live_tables(platform, operation).items()}
+
+
+def _is_live(platform: Platform, operation: Operation) -> bool:
+    """Whether a table or the schema shows something of the operation already."""
+    if operation.scope == Scope.NONE and operation.work == Work.DEPLOY:
+        # All it has to do is a single write, and whoever stands before it cannot be refused.
+        return True
+    standardized, curated = _live_tables(platform, operation).values()
+    return (
+        (standardized is not None and _is_back(standardized, operation))
+        or (standardized is not None and has_batch(standardized, operation.standardized_batch) is not None)
+        or (curated is not None and has_batch(curated, operation.curated_batch) is not None)
+    )
+
+
+def _is_back(standardized: TableView, operation: Operation) -> bool:
+    """Whether a rollback has moved the head, whatever was committed on top of it since."""
+    if operation.back_to is None or not is_ancestor(standardized, operation.back_to):
+        return False
+    before = operation.standardized_head
+    return standardized.head == operation.back_to or before is None or not is_ancestor(standardized, before)
+
+
+def _found(platform: Platform, topic: str) -> Standing:
+    found = standing(platform, topic)
+    if found is None:
+        raise UsageError(f"topic {topic!r} has no unfinished operation; there is nothing to go on with or to undo")
+    return found

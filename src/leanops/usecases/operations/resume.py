@@ -1,0 +1,57 @@
+"""Operations that a crash left are finished, each at its own pace."""
+
+from collections.abc import Callable
+
+from leanops.domain.errors import LeaseHeldError, OperationBlockedError, StaleOperationError
+from leanops.domain.table.operation import Operation, Standing, Work
+from leanops.ports.state import ATTEMPTS
+from leanops.usecases.audit import Actor, record_action
+from leanops.usecases.journal import record_failure, wait_left_ms
+from leanops.usecases.operation_log import all_standing
+from leanops.usecases.operations.execute import OPERATION, resume
+from leanops.usecases.platform import Platform
+
+
+def finish_operations(platform: Platform, tell: Callable[[str], None] = lambda _line: None) -> int:
+    """Go on with every unfinished operation that waits for nobody; how many came to their end."""
+    return sum(finish(platform, found, tell) for found in all_standing(platform).values() if is_due(platform, found))
+
+
+def is_due(platform: Platform, found: Standing) -> bool:
+    """Whether to go on with it now: it waits for no person, and for no backoff after a failure."""
+    stored = platform.state.get(ATTEMPTS, (f"{found.operation.topic}/{OPERATION}",))
+    if found.blocked or stored is None:
+        return not found.blocked
+    return not stored.row["parked"] and not wait_left_ms(platform, stored.row)
+
+
+def finish(platform: Platform, found: Standing, tell: Callable[[str], None] = lambda _line: None) -> bool:
+    """Go on with one operation; whether it came to its end. A failure is counted, and tried again later."""
+    topic, work = found.operation.topic, found.operation.work.value
+    try:
+        resume(platform, topic)
+    except LeaseHeldError:
+        return False
+    except StaleOperationError as dropped:
+        tell(str(dropped))
+        return False
+    except OperationBlockedError as blocked:
+        tell(str(blocked))
+        return False
+    except Exception as failure:  # noqa: BLE001 - one topic's operation does not stop another's
+        reason = platform.explain(failure)
+        record_failure(platform, topic, OPERATION, reason)
+        tell(f"{topic}: its {work} failed, and will be tried again: {reason}")
+        return False
+    _audit(platform, found.operation)
+    tell(f"{topic}: its {work} is finished")
+    return True
+
+
+def _audit(platform: Platform, operation: Operation) -> None:
+    """Whoever began it did it, though somebody else came to its end; that of a file is written when the file goes."""
+    if operation.is_from_a_file:
+        return
+    action = {Work.DEPLOY: "schema deploy", Work.ROLLBACK: "rollback"}.get(operation.work, "rebuild")
+    details = {"version": operation.version, "finished_by": platform.owner}
+    record_action(platform, Actor(operation.actor, "cycle"), action, [operation.topic], details)

@@ -1,0 +1,55 @@
+"""One commit, exactly once: under the lease, found again if its answer is lost, and checked against the counts."""
+
+from leanops.domain.errors import CommitRefusedError, UnbalancedBatchError
+from leanops.domain.table.batch import Batch
+from leanops.domain.table.history import Snapshot, has_batch, watermark_from
+from leanops.ports.tables import Lake
+from leanops.usecases.journal import record_failure, set_checkpoint
+from leanops.usecases.leases import Lease, check
+from leanops.usecases.pipeline.late_batches import without_late_batches
+from leanops.usecases.pipeline.prepared import Prepared
+from leanops.usecases.platform import Platform
+
+
+def commit(platform: Platform, lake: Lake, prepared: Prepared, lease: Lease) -> Snapshot:
+    """MERGE the batch with its watermark, then copy the watermark to the checkpoint."""
+    batch = prepared.batch
+    check(platform, lease)
+    platform.step("before merge")
+    lake.fit(prepared.counts.read)
+    try:
+        lake.merge(prepared.source_rows, prepared.merge)
+    except Exception:
+        # Whatever was said, the table knows: an error after the commit must not make us write it twice.
+        table = platform.catalog.load(prepared.table)
+        if table is None or not has_batch(table, batch.batch_id):
+            raise
+    platform.step("after merge")
+    # Whoever took over the topic meanwhile records this batch too; a late writer must not do it again.
+    check(platform, lease)
+    table = platform.catalog.load(prepared.table)
+    if table is None or not has_batch(table, batch.batch_id):
+        raise UnbalancedBatchError(f"{batch.topic}: batch {batch.batch_id} is not in {prepared.table} after its commit")
+    snapshot = has_batch(without_late_batches(platform, batch.topic, batch.layer, table, lease), batch.batch_id)
+    if snapshot is None:
+        raise CommitRefusedError(
+            f"{batch.topic}: a batch that had been given up was committed late; it was taken out of {prepared.table} "
+            "together with this one, and the next cycle reads both again"
+        )
+    check_added(platform, batch, prepared.table, snapshot, prepared.counts.inserted + prepared.counts.updated)
+    mark = watermark_from(snapshot)
+    if mark:
+        set_checkpoint(platform, batch.topic, batch.layer, mark, lease)
+    return snapshot
+
+
+def check_added(platform: Platform, batch: Batch, table: str, snapshot: Snapshot, expected: int) -> None:
+    """The table's own number of added rows must be ours; where it is not, the topic is parked at once."""
+    if snapshot.added_records != expected:
+        reason = (
+            f"{table}: snapshot {snapshot.snapshot_id} added {snapshot.added_records} rows, not {expected}; "
+            f"look at batch {batch.batch_id}, then rebuild from RAW with: leanops rebuild {batch.topic}, or take it as "
+            f"it is with: leanops topics retry {batch.topic} --accept-counts"
+        )
+        record_failure(platform, batch.topic, batch.layer, reason, park=True)
+        raise UnbalancedBatchError(reason)

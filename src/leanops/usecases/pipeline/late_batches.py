@@ -1,0 +1,85 @@
+"""A batch that was given up while its worker stalled, and was committed all the same, is taken out again."""
+
+from collections.abc import Sequence
+from itertools import takewhile
+
+from leanops.domain.errors import UnbalancedBatchError
+from leanops.domain.table.batch import pipeline_id
+from leanops.domain.table.history import Snapshot, TableView, has_batch, is_compaction, is_empty
+from leanops.ports.state import ABANDONED_BATCHES
+from leanops.usecases.journal import checkpoint, open_batch, record_failure, recorded_batches
+from leanops.usecases.leases import Lease, check
+from leanops.usecases.platform import Platform
+
+
+def without_late_batches(platform: Platform, topic: str, layer: str, table: TableView, lease: Lease) -> TableView:
+    """A table as it is once every late batch is out of it; whoever works on it starts from this view.
+
+    It is rolled back to before the oldest of them, and loses what was committed since: compactions, and the batch under
+    way, which was counted without the late one. Where it cannot be rolled back the topic is parked.
+    """
+    newest = _newest(platform, topic, layer, table)
+    late = _late(platform, topic, layer, table, newest)
+    if not late:
+        return table
+    check(platform, lease)
+    oldest = late[-1]
+    obstacle = _obstacle(platform, topic, layer, table, newest[: newest.index(oldest)], late)
+    if obstacle:
+        reason = (
+            f"{table.name}: batch {oldest.batch_id} had been given up and was committed late, and cannot be taken out "
+            f"again, because {obstacle}; rebuild from RAW with: leanops rebuild {topic}"
+        )
+        record_failure(platform, topic, layer, reason, park=True)
+        raise UnbalancedBatchError(reason)
+    platform.step("before late batch taken out")
+    platform.catalog.roll_back(table.name, oldest.parent_id, only_at=table.head)
+    platform.step("after late batch taken out")
+    again = platform.catalog.load(table.name)
+    assert again is not None
+    return again
+
+
+def has_late_batches(platform: Platform, topic: str, layer: str, table: TableView) -> bool:
+    """Whether a batch that was given up is in a table."""
+    return bool(_late(platform, topic, layer, table, _newest(platform, topic, layer, table)))
+
+
+def is_abandoned(platform: Platform, topic: str, layer: str, batch_id: str) -> bool:
+    """Whether a batch was given up."""
+    return platform.state.get(ABANDONED_BATCHES, (pipeline_id(topic, layer), batch_id)) is not None
+
+
+def _newest(platform: Platform, topic: str, layer: str, table: TableView) -> list[Snapshot]:
+    """The snapshots since the one of the checkpoint, newest first; all of them where that is not in the table."""
+    last = checkpoint(platform, topic, layer)
+    return list(takewhile(lambda one: not last or one.snapshot_id != last["snapshot_id"], table.ancestors()))
+
+
+def _late(platform: Platform, topic: str, layer: str, table: TableView, newest: Sequence[Snapshot]) -> list[Snapshot]:
+    """The batches among them that were given up; below one that is recorded everything was looked at before."""
+    keys = [(pipeline_id(topic, layer), one.batch_id) for one in newest if one.batch_id]
+    found = platform.state.get_many(ABANDONED_BATCHES, list(dict.fromkeys(keys))) if keys else {}
+    if not found:
+        return []
+    given_up = {batch for _, batch in found}
+    recorded = recorded_batches(platform, [batch for _, batch in keys])
+    # A worker that repeats a batch late adds a twin without rows: the record is of the first one.
+    settled = {first.snapshot_id for batch in recorded if (first := has_batch(table, batch))}
+    unsettled = takewhile(lambda one: one.snapshot_id not in settled, newest)
+    return [one for one in unsettled if one.batch_id in given_up - recorded]
+
+
+def _obstacle(
+    platform: Platform, topic: str, layer: str, table: TableView, above: Sequence[Snapshot], late: Sequence[Snapshot]
+) -> str | None:
+    """Why a table cannot go back to before its late batches."""
+    ours = open_batch(platform, topic, layer)
+    known = {one.batch_id for one in late} | ({ours.batch_id} if ours else set())
+    if any(not is_compaction(one) and not is_empty(one) and one.batch_id not in known for one in above):
+        return "others have written to the table since"
+    oldest = late[-1]
+    was_empty = oldest.parent_id is None and int(oldest.summary.get("total-records", 0)) == oldest.added_records
+    if oldest.parent_id not in table.snapshots and not was_empty:
+        return "the snapshot before it has expired"
+    return None

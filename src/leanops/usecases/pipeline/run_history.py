@@ -1,0 +1,194 @@
+"""What was done, written down: run records and drift, unique by batch and completed after a crash."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from leanops.domain.errors import UnbalancedBatchError
+from leanops.domain.payload.evolution import ADDED
+from leanops.domain.schema.model import Schema
+from leanops.domain.table.batch import CURATED, STANDARDIZED, Batch
+from leanops.domain.table.definitions import OPS
+from leanops.domain.table.history import Snapshot, has_batch, watermark_from
+from leanops.usecases.journal import close, open_batch, recorded_batches, set_checkpoint
+from leanops.usecases.leases import Lease, is_held
+from leanops.usecases.pipeline.commit import check_added
+from leanops.usecases.pipeline.drift import drift_rows, has_logged, mark_logged
+from leanops.usecases.pipeline.late_batches import without_late_batches
+from leanops.usecases.platform import Platform
+
+_DRIFT_IDENTITY = ("topic_name", "column_name", "action", "details")
+
+
+@dataclass(frozen=True)
+class LayerResult:
+    """One committed batch."""
+
+    batch: Batch
+    counts: Mapping[str, int]
+    snapshot: Snapshot
+    seconds: float | None
+
+    def as_json(self) -> dict[str, Any]:
+        """The form `cycle --json` prints for a layer; ids of snapshots are texts, JSON readers round such numbers."""
+        return {
+            **self.counts,
+            "batch_id": self.batch.batch_id,
+            "source_snapshot": str(self.batch.source_snapshot),
+            "target_snapshot": str(self.snapshot.snapshot_id),
+            "seconds": None if self.seconds is None else round(self.seconds, 3),
+        }
+
+
+def record(
+    platform: Platform,
+    cycle_id: str,
+    topics: Mapping[str, Mapping[str, LayerResult]],
+    leases: Mapping[str, Lease],
+    *,
+    is_repeated: bool = False,
+) -> None:
+    """Drift and run records of many topics in one append each; then their batches are closed.
+
+    Of a topic whose lease was lost meanwhile nothing is written: whoever took it over does that.
+    """
+    done = [(topic, layer) for topic, layers in topics.items() for layer in layers.values()]
+    if not done:
+        return
+    drifted = [topic for topic, layers in topics.items() if STANDARDIZED in layers]
+    _record_drift(platform, drifted, leases, is_repeated)
+    history = platform.rules.databases.ops_table("job_run_history")
+    _create_history(platform, history)
+
+    def rows() -> list[dict[str, Any]]:
+        ours = [(topic, result) for topic, result in done if is_held(platform, leases[topic])]
+        known = recorded_batches(platform, [result.batch.batch_id for _, result in ours]) if is_repeated else set()
+        return [_row(cycle_id, topic, result) for topic, result in ours if result.batch.batch_id not in known]
+
+    platform.step("before run record")
+    platform.catalog.append_planned(history, rows)
+    platform.step("after run record")
+    for topic, result in done:
+        if is_held(platform, leases[topic]):
+            close(platform, result.batch)
+
+
+def _create_history(platform: Platform, name: str) -> None:
+    """The run history with every count of today; one made by an earlier version gets those it lacks."""
+    wanted = OPS["job_run_history"]
+    there = platform.catalog.create(name, wanted).columns
+    missing = {column: (kind, "") for column, kind in wanted.columns.items() if column not in there}
+    if missing:
+        platform.catalog.alter(name, missing)
+
+
+def record_once(platform: Platform, cycle_id: str, layers: Mapping[str, LayerResult], lease: Lease) -> None:
+    """Write the batches of one topic down unless an earlier try did."""
+    topics = {result.batch.topic: layers for result in layers.values()}
+    record(platform, cycle_id, topics, dict.fromkeys(topics, lease), is_repeated=True)
+
+
+def _record_drift(platform: Platform, topics: list[str], leases: Mapping[str, Lease], is_repeated: bool) -> None:
+    found: list[dict[str, Any]] = []
+    columns: dict[str, Mapping[str, str]] = {}
+    for topic in topics:
+        table = platform.catalog.load(platform.rules.databases.standardized_table(topic))
+        columns[topic] = table.paths if table else {}
+        found += drift_rows(platform, topic, columns[topic], platform.clock())
+    if not found:
+        return
+    log = platform.rules.databases.ops_table("drift_log")
+    platform.catalog.create(log, OPS["drift_log"])
+
+    def rows() -> list[dict[str, Any]]:
+        ours = [topic for topic in columns if is_held(platform, leases[topic])]
+        unsure = [topic for topic in ours if is_repeated or not has_logged(platform, topic)]
+        logged = _logged_drift(platform, log, unsure) if unsure else set()
+        return [row for row in found if row["topic_name"] in ours and _identity(row) not in logged]
+
+    platform.step("before drift")
+    platform.catalog.append_planned(log, rows)
+    platform.step("after drift")
+    for topic in {row["topic_name"] for row in found if is_held(platform, leases[row["topic_name"]])}:
+        mark_logged(platform, topic, list(columns[topic]))
+
+
+def _logged_drift(platform: Platform, log: str, topics: list[str]) -> set[tuple[str, ...]]:
+    """What drift_log has, where the note of it is missing: after a kill between both, or when the memory was lost."""
+    names = ", ".join(f"'{topic}'" for topic in topics)
+    where = f"source_layer = '{STANDARDIZED}' and topic_name in ({names})"
+    return {_identity(row) for row in platform.catalog.select(log, _DRIFT_IDENTITY, where)}
+
+
+def _identity(row: Mapping[str, Any]) -> tuple[str, ...]:
+    """A column is added once, whatever the batch; everything else may come again with another one."""
+    said = {name: row[name] for name in _DRIFT_IDENTITY}
+    return tuple((said | {"details": ""} if row["action"] == ADDED else said).values())
+
+
+def complete_begun(
+    platform: Platform,
+    cycle_id: str,
+    topic: str,
+    schema: Schema | None,
+    lease: Lease,
+    *,
+    accept_counts: bool = False,
+) -> None:
+    """Finish what a crash left behind a commit: the checkpoint, the run record, and the open batch.
+
+    A commit whose rows are not those that were counted stays open, unless somebody accepts it as it is.
+    """
+    databases = platform.rules.databases
+    tables = {STANDARDIZED: databases.standardized_table(topic)}
+    if schema:
+        tables[CURATED] = databases.curated_table(schema.table_name)
+    for layer, name in tables.items():
+        batch = open_batch(platform, topic, layer)
+        table = platform.catalog.load(name) if batch else None
+        if batch is None or table is None or not has_batch(table, batch.batch_id):
+            continue
+        try:
+            table = without_late_batches(platform, topic, layer, table, lease)
+        except UnbalancedBatchError:
+            if not accept_counts:
+                raise
+            # It stays open until the table is replaced.
+            continue
+        snapshot = has_batch(table, batch.batch_id)
+        if snapshot is None:
+            continue
+        mark = watermark_from(snapshot)
+        assert mark is not None
+        if not accept_counts:
+            check_added(platform, batch, name, snapshot, mark.counts["inserted"] + mark.counts["updated"])
+        set_checkpoint(platform, topic, layer, mark, lease)
+        if recorded_batches(platform, [batch.batch_id]):
+            close(platform, batch)
+        else:
+            done = {topic: {layer: LayerResult(batch, mark.counts, snapshot, None)}}
+            record(platform, cycle_id, done, {topic: lease}, is_repeated=True)
+
+
+def _row(cycle_id: str, topic: str, result: LayerResult) -> dict[str, Any]:
+    batch, summary = result.batch, result.snapshot.summary
+    counts = {"rows_read" if name == "read" else name: value for name, value in result.counts.items()}
+    return {
+        **counts,
+        "run_id": f"{batch.batch_id}/{batch.layer}",
+        "cycle_id": cycle_id,
+        "topic_name": topic,
+        "layer": batch.layer,
+        "outcome": "gap" if batch.is_gap else "done",
+        "batch_id": batch.batch_id,
+        "source_from": batch.source_from,
+        "source_to": batch.source_to,
+        "source_snapshot_id": batch.source_snapshot,
+        "target_snapshot_id": result.snapshot.snapshot_id,
+        "bytes": int(summary.get("added-files-size", 0)),
+        "files": int(summary.get("added-data-files", 0)),
+        "started_ts": datetime.fromtimestamp(batch.batch_time_ms / 1000, UTC),
+        "seconds": result.seconds,
+        "error": None,
+    }

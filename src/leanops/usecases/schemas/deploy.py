@@ -1,0 +1,187 @@
+"""A schema goes live: validated, compared with the active one, its tables made anew where it asks for that."""
+
+from dataclasses import dataclass
+
+import msgspec
+
+from leanops.domain.errors import InvalidSchemaError
+from leanops.domain.schema.diff import Difference, Kind, difference
+from leanops.domain.schema.lint import sealed_key_problems
+from leanops.domain.schema.model import Schema, schema_from_json
+from leanops.domain.schema.plan import SchemaPlan
+from leanops.domain.table.operation import Accepted, Scope, Stage, Work, agrees
+from leanops.usecases.leases import Lease, held
+from leanops.usecases.operation_log import begin, check_free
+from leanops.usecases.operations.activate import fingerprint, record_version
+from leanops.usecases.operations.compare import Comparison
+from leanops.usecases.operations.execute import carry_out
+from leanops.usecases.operations.places import has_rows, new_operation, settle
+from leanops.usecases.operations.shadow import Progress, quiet
+from leanops.usecases.operations.start import rebuild_held
+from leanops.usecases.platform import Platform, secret_key
+from leanops.usecases.schemas.validate import breaking_problems, table_problems, version_problems
+from leanops.usecases.topics.registry import check_running, enable_topic, find_topic
+
+
+@dataclass(frozen=True)
+class Consent:
+    """What the owner agrees to beyond events that come from now on."""
+
+    rebuild: bool = False
+    """A breaking change may make tables anew."""
+    recurate: bool | None = None
+    """Old rows follow the new schema; None lets the plan decide where the change is additive."""
+    missing: Accepted = 0
+    """Which keys may leave Curated, or at most how many."""
+
+
+NOTHING_MORE = Consent()
+
+
+@dataclass(frozen=True)
+class Deployed:
+    """The schema that is active now, and what was done for it."""
+
+    schema: Schema
+    is_new: bool
+    scope: Scope = Scope.NONE
+    comparison: Comparison | None = None
+
+
+def deploy_schema(
+    platform: Platform,
+    topic: str,
+    text: str,
+    source: str,
+    actor: str,
+    consent: Consent = NOTHING_MORE,
+    plan: SchemaPlan | None = None,
+    progress: Progress = quiet,
+) -> Deployed:
+    """Activate the schema in `text`; the same content twice changes nothing."""
+    find_topic(platform, topic)
+    schema = schema_from_json(text, source)
+    _check_secret(platform, topic, schema)
+    with held(platform, f"topic/{topic}", wait_s=platform.rules.wait_s) as lease:
+        check_free(platform, topic)
+        active = platform.schemas.active(topic)
+        if active and fingerprint(active) == fingerprint(schema):
+            record_version(platform, topic, active, "", actor)
+            enable_topic(platform, topic, active.version)
+            return _again(platform, topic, active, consent, actor, lease, progress)
+        changes = difference(active, schema)
+        problems = [*table_problems(platform.schemas, topic, active, schema), *version_problems(active, schema)]
+        problems += [*sealed_key_problems(schema), *([] if consent.rebuild else breaking_problems(schema, changes))]
+        if problems:
+            raise InvalidSchemaError(source, problems)
+        scope = _scope(platform, topic, schema, changes, consent, plan)
+        if scope != Scope.NONE:
+            check_running(platform, topic)
+        version, kept = _numbered(platform, topic, text, max(schema.version, active.version + 1 if active else 1))
+        # Read again, because what is kept must stay readable.
+        numbered = schema_from_json(kept, source)
+        platform.step("before keep")
+        platform.schemas.keep(topic, version, kept)
+        return _deployed(platform, topic, numbered, active, changes, scope, consent, actor, lease, progress)
+
+
+def keys_unasked(
+    platform: Platform, topic: str, schema: Schema, changes: Difference, consent: Consent, plan: SchemaPlan
+) -> int:
+    """How many keys would leave Curated, by the plan, that nobody has let go; of a sample only building tells."""
+    if plan.is_sample:
+        return 0
+    is_again = not changes.changes and consent.recurate
+    leaves = is_again or _scope(platform, topic, schema, changes, consent, plan) != Scope.NONE
+    return plan.leaving if leaves and not agrees(consent.missing, plan.leaving) else 0
+
+
+def _again(
+    platform: Platform, topic: str, active: Schema, consent: Consent, actor: str, lease: Lease, progress: Progress
+) -> Deployed:
+    """The active schema once more: nothing is left to do, unless old rows shall follow it."""
+    curated = platform.rules.databases.curated_table(active.table_name)
+    if not consent.recurate or not has_rows(platform, curated):
+        return Deployed(active, False)
+    check_running(platform, topic)
+    settle(platform, topic, active, lease)
+    found = rebuild_held(
+        platform, topic, active, lease, actor, scope=Scope.CURATED, accept=consent.missing, progress=progress
+    )
+    return Deployed(active, False, Scope.CURATED, found)
+
+
+def _deployed(
+    platform: Platform,
+    topic: str,
+    schema: Schema,
+    active: Schema | None,
+    changes: Difference,
+    scope: Scope,
+    consent: Consent,
+    actor: str,
+    lease: Lease,
+    progress: Progress,
+) -> Deployed:
+    # A batch that was begun under the old schema would be repeated with it, whatever keys the new one has.
+    settle(platform, topic, active, lease)
+    operation = new_operation(
+        platform,
+        topic,
+        Work.DEPLOY,
+        actor=actor,
+        schema=schema,
+        active=active,
+        scope=scope,
+        accept=consent.missing,
+        classification=changes.kind.value,
+        lease=lease,
+    )
+    stage = Stage.GOING if scope == Scope.NONE else Stage.BUILDING
+    comparison = carry_out(platform, begin(platform, operation, stage, lease), lease, progress)
+    return Deployed(schema, True, scope, comparison)
+
+
+def _scope(
+    platform: Platform, topic: str, schema: Schema, changes: Difference, consent: Consent, plan: SchemaPlan | None
+) -> Scope:
+    """Which tables have to be made anew: those there are, where the change or the owner asks for it."""
+    databases = platform.rules.databases
+    if not has_rows(platform, databases.standardized_table(topic)):
+        return Scope.NONE
+    is_breaking = changes.kind == Kind.BREAKING
+    if changes.needs_raw and (is_breaking or changes.kind == Kind.FIRST or consent.rebuild):
+        return Scope.BOTH
+    curated = databases.curated_table(schema.table_name)
+    # A first batch that failed leaves a table without rows, and with columns of the old schema.
+    if is_breaking and platform.catalog.load(curated):
+        return Scope.CURATED
+    if not has_rows(platform, curated):
+        return Scope.NONE
+    if consent.recurate:
+        return Scope.CURATED
+    # Rows that would leave Curated are no matter of course, even where the schema only adds.
+    is_free = plan is not None and plan.needs == "recurate" and plan.leaving == 0
+    asks = consent.recurate is None and changes.kind == Kind.ADDITIVE
+    return Scope.CURATED if asks and is_free else Scope.NONE
+
+
+def _numbered(platform: Platform, topic: str, text: str, version: int) -> tuple[int, str]:
+    """The file under the first number that is free; one that was kept and never became active has used its own up."""
+    while True:
+        kept = _with_version(text, version)
+        if platform.schemas.text(topic, version) in (None, kept):
+            return version, kept
+        version += 1
+
+
+def _with_version(text: str, version: int) -> str:
+    """The file with its version number, every other member as it was written."""
+    members = msgspec.json.decode(text, type=dict[str, msgspec.Raw])
+    members["version"] = msgspec.Raw(str(version).encode())
+    return msgspec.json.format(msgspec.json.encode(members), indent=2).decode() + "\n"
+
+
+def _check_secret(platform: Platform, topic: str, schema: Schema) -> None:
+    if schema.seals:
+        secret_key(platform, topic)

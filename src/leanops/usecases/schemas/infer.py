@@ -1,0 +1,118 @@
+"""A first schema from RAW: what the events hold, by the transforms of the cycle itself."""
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from leanops.domain.errors import UsageError
+from leanops.domain.event.names import table_stem
+from leanops.domain.payload.flatten import NULL, Kind
+from leanops.domain.schema.infer import InferredColumn, Proposal, Seen, propose
+from leanops.domain.schema.model import Keys, schema_from_json
+from leanops.ports.tables import Lake
+from leanops.transforms import infer
+from leanops.usecases.platform import Platform
+from leanops.usecases.schemas.raw_sample import RawEvents, raw_rows, read_events
+from leanops.usecases.topics.registry import find_topic
+
+SAMPLE = 100_000
+"""About so many events are read where nobody says how many."""
+
+
+@dataclass(frozen=True)
+class Inferred:
+    """A proposal as the text of a schema file, and what it was made from."""
+
+    topic: str
+    text: str
+    columns: tuple[InferredColumn, ...]
+    keys: dict[str, str]
+    notes: tuple[str, ...]
+    rows: int
+    events: int
+    is_sample: bool
+    never_filled: tuple[str, ...]
+    """Paths that were only ever null: nothing is known of them."""
+
+    def as_json(self) -> dict[str, Any]:
+        """The form of `schema infer --json`."""
+        columns = [{**column.as_json(), "events": column.events} for column in self.columns]
+        return {
+            "topic": self.topic,
+            "rows": self.rows,
+            "events": self.events,
+            "is_sample": self.is_sample,
+            "keys": self.keys,
+            "columns": columns,
+            "notes": list(self.notes),
+            "never_filled": list(self.never_filled),
+        }
+
+
+def infer_schema(platform: Platform, lake: Lake, topic: str, *, sample: int = SAMPLE) -> Inferred:
+    """A schema that takes every event seen; from all of RAW, or about `sample` of its rows."""
+    find_topic(platform, topic)
+    raw = platform.catalog.load(platform.rules.databases.raw_table(topic))
+    count = raw_rows(raw) if raw else 0
+    if raw is None or not count:
+        raise UsageError(f"topic {topic!r} has no events yet; publish some, then try again")
+    share = min(1.0, sample / count)
+    events = read_events(platform, lake, topic, raw, Keys(), share)
+    try:
+        active = platform.schemas.active(topic)
+        return _inferred(topic, active.table_name if active else table_stem(topic), events, is_sample=share < 1)
+    finally:
+        events.free()
+
+
+def _inferred(topic: str, table_name: str, events: RawEvents, *, is_sample: bool) -> Inferred:
+    good = events.counts["rows"] - events.counts["parse_errors"]
+    cells = infer.texts(events.read.where("rule IS NULL"), events.positions)
+    rows = infer.measured(cells).collect() if good else []
+    seen = sorted((_seen(row, events.kinds[row["path"]]) for row in rows), key=lambda one: one.path.encode())
+    if not seen:
+        raise UsageError(f"no event of topic {topic!r} holds a value; see: leanops errors list --topic {topic}")
+    proposal = propose(seen, good, good - events.counts["missing_keys"])
+    text = proposed_text(table_name, proposal)
+    schema_from_json(text, "the proposal")
+    return Inferred(
+        topic=topic,
+        text=text,
+        columns=proposal.columns,
+        keys=dict(proposal.keys),
+        notes=proposal.notes,
+        rows=events.counts["rows"],
+        events=good,
+        is_sample=is_sample,
+        never_filled=tuple(sorted({*events.kinds, *events.positions} - {one.path for one in seen})),
+    )
+
+
+def _seen(row: Any, kinds: set[Kind]) -> Seen:
+    return Seen(
+        path=row["path"],
+        kinds=frozenset(kinds - {NULL}),
+        events=row["events"],
+        blank=row["blank"],
+        distinct=row["distinct"],
+        longest=row["longest"],
+        leading_zeros=row["leading_zeros"],
+        holds={name: row[name] for name in infer.candidate_names()},
+        digits=row["digits"] or 0,
+        least=row["least"],
+        greatest=row["greatest"],
+    )
+
+
+def proposed_text(table_name: str, proposal: Proposal) -> str:
+    """The schema file of a proposal."""
+    keys = {"keys": dict(proposal.keys)} if proposal.keys else {}
+    said = {
+        "table_name": table_name,
+        "version": 1,
+        "description": " ".join(["Inferred from RAW.", *(f"{note}." for note in proposal.notes)]),
+        **keys,
+        "envelope_columns": [{"name": "message_id", "type": "STRING"}, {"name": "publish_time", "type": "TIMESTAMP"}],
+        "payload_columns": [column.as_json() for column in proposal.columns],
+    }
+    return json.dumps(said, ensure_ascii=False, indent=2) + "\n"

@@ -1,0 +1,81 @@
+"""Whether a schema has to be tried on rows before it goes live, and what speaks against it then."""
+
+from collections.abc import Iterator
+
+from leanops.domain.errors import InvalidSchemaError, UsageError
+from leanops.domain.failures import Rule
+from leanops.domain.problems import Code, Problem
+from leanops.domain.schema.diff import Difference, Kind
+from leanops.domain.schema.model import Schema
+from leanops.domain.schema.plan import SchemaPlan
+from leanops.usecases.operations.places import has_rows
+from leanops.usecases.platform import Platform
+
+LOOKED_AT = 10_000
+"""About so many events are asked whether they have the keys of a file that nobody looks at."""
+
+
+def plan_on_rows(
+    platform: Platform,
+    topic: str,
+    schema: Schema,
+    found: Difference,
+    *,
+    is_shown: bool = False,
+    recurates: bool = False,
+) -> SchemaPlan | None:
+    """The plan, for which Spark is started; None where no row could change what is done, and nobody looks at it."""
+    if found.kind is Kind.NEUTRAL and not recurates:
+        return None
+    decides = recurates or _decides(platform, schema, found)
+    if not (decides or is_shown or _reads_keys_anew(schema, found)):
+        return None
+    databases = platform.rules.databases
+    raw = platform.catalog.load(databases.raw_table(topic))
+    if not has_rows(platform, databases.standardized_table(topic)) and (raw is None or raw.head is None):
+        return None
+    from leanops.usecases.schemas.plan import ALL, plan_schema
+
+    try:
+        sample = None if decides else ALL if is_shown else LOOKED_AT
+        return plan_schema(platform, platform.lake(), topic, schema, sample=sample)
+    except UsageError as unreadable:
+        what, _, hint = str(unreadable).partition("; ")
+        raise InvalidSchemaError(topic, [Problem(Code.BAD_PATH, "/payload_columns", what, hint)]) from None
+
+
+def _decides(platform: Platform, schema: Schema, found: Difference) -> bool:
+    """Whether the plan can refuse the schema, or have old rows follow it."""
+    curated = platform.rules.databases.curated_table(schema.table_name)
+    follows = found.kind is Kind.ADDITIVE and found.changes_rows and has_rows(platform, curated)
+    return follows or schema.policies.cde_error_rate_fail is not None
+
+
+def _reads_keys_anew(schema: Schema, found: Difference) -> bool:
+    """Whether the file names a key, a version or a period that events are not keyed and ordered by today."""
+    return found.needs_raw and bool(schema.keys.named)
+
+
+def problems_on_rows(schema: Schema, plan: SchemaPlan, *, accept_unseen: bool = False) -> list[Problem]:
+    """What rows say against a schema: too many lack a critical value, or no event has its key, version or period."""
+    unseen = [] if accept_unseen else [one.problem() for one in plan.unseen_keys]
+    return [*missing_values(schema, plan), *unseen]
+
+
+def missing_values(schema: Schema, plan: SchemaPlan) -> Iterator[Problem]:
+    """The critical columns that rows lack, where those are more than the schema's own policy lets pass in a batch."""
+    most = schema.policies.cde_error_rate_fail
+    if most is None or not plan.judged or plan.cde_missing / plan.judged <= most:
+        return
+    names = [column.name for column in schema.payload_columns]
+    for group in plan.failures:
+        if group.rule != Rule.CDE_MISSING:
+            continue
+        at = names.index(group.column) if group.column in names else None
+        yield Problem(
+            Code.CDE_MISSING,
+            "/keys/idempotency_key" if at is None else f"/payload_columns/{at}/cde",
+            f"{plan.cde_missing:,} of {plan.judged:,} rows lack a critical value, {group.rows:,} of them "
+            f"{group.column}, and cde_error_rate_fail is {most}",
+            "raise cde_error_rate_fail, give the column a default, or do not make it critical",
+        )

@@ -1,0 +1,104 @@
+"""RAW as a schema would read it: the rows Standardized would hold if it were made anew, and nothing written."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark import StorageLevel
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from leanops.domain.payload.evolution import plan_columns, real_paths
+from leanops.domain.payload.fast_flatten import learn
+from leanops.domain.payload.flatten import Kind, ParseError, flat
+from leanops.domain.schema.model import DEFAULT_KEY_PATH, DEFAULT_PERIOD_PATHS, Keys, Schema
+from leanops.domain.table.history import TableView
+from leanops.ports.tables import Lake
+from leanops.transforms import standardize as rows
+from leanops.transforms.flatten import cells, observed_kinds
+from leanops.transforms.judge_plan import sampled
+from leanops.usecases.pipeline.standardize import SAMPLE, flatten_plan
+from leanops.usecases.platform import Platform
+
+
+@dataclass(frozen=True)
+class RawEvents:
+    """Rows of RAW with their keys and cells; `positions` says which column holds a path, all others are in `extra`."""
+
+    read: DataFrame
+    positions: Mapping[str, str]
+    kinds: Mapping[str, set[Kind]]
+    counts: Mapping[str, int]
+    """rows, parse_errors, missing_keys, and those that are counted beside the balance of a batch."""
+
+    def free(self) -> None:
+        """Give back what is held in memory and on disk."""
+        self.read.unpersist()
+
+
+def raw_rows(raw: TableView) -> int:
+    """How many rows RAW has at its head, as its own summary counts them."""
+    return int(raw.snapshots[raw.head].summary.get("total-records", 0)) if raw.head is not None else 0
+
+
+def read_events(platform: Platform, lake: Lake, topic: str, raw: TableView, keys: Keys, share: float) -> RawEvents:
+    """Flatten RAW, or about a share of it; the caller frees it."""
+    assert raw.head is not None
+    lake.fit(int(raw_rows(raw) * share))
+    found = sampled(lake.at(raw.name, raw.head), "message_id", share)
+    plan = flatten_plan(platform, topic, keys, platform.rules.limits, _expected(platform, found))
+    read = rows.keyed(cells(found, plan), keys).persist(StorageLevel.MEMORY_AND_DISK)
+    is_event = F.col("rule").isNull()
+    figures: Any = read.agg(
+        F.collect_set("observed").alias("observed"),
+        F.count(F.lit(1)).alias("rows"),
+        F.count("rule").alias("parse_errors"),
+        *(F.count_if(F.col(name) & is_event).alias(name) for name in rows.COUNTED),
+        F.count_if(F.col("idempotency_key").isNull() & is_event).alias("missing_keys"),
+    ).first()
+    counts = {name: int(figures[name]) for name in ("rows", "parse_errors", "missing_keys", *rows.COUNTED)}
+    positions = dict(zip(plan.expected, plan.columns, strict=True))
+    return RawEvents(read, positions, observed_kinds(figures["observed"]), counts)
+
+
+def _expected(platform: Platform, raw: DataFrame) -> dict[str, Kind]:
+    """The shape of some payloads; one of another shape gets its cells too, only more slowly."""
+    found = []
+    for row in raw.select("json_payload").limit(SAMPLE).collect():
+        try:
+            found.append(flat(row.json_payload or "", platform.rules.limits))
+        except ParseError:
+            continue
+    return dict(list(learn(found).items())[: platform.rules.column_limits.columns])
+
+
+@dataclass(frozen=True)
+class Standardized:
+    """What Standardized would hold: one row per key, and the events its contract would refuse."""
+
+    rows: DataFrame
+    paths: Mapping[str, str]
+    refused: int
+
+
+def standardized(
+    platform: Platform, topic: str, events: RawEvents, schema: Schema, known: Mapping[str, str]
+) -> Standardized:
+    """The events as a first batch would standardize them; `known` are the columns there are, by path."""
+    kinds = real_paths(events.kinds)
+    exempt = [path for path in (DEFAULT_KEY_PATH, *DEFAULT_PERIOD_PATHS) if path in kinds or path in known]
+    contract, limits = schema.policies.unknown_fields, platform.rules.column_limits
+    plan = plan_columns(known, kinds, [*schema.named_paths, *exempt], contract, limits)
+    valid, refused = events.read.where("rule IS NULL"), 0
+    if plan.refused:
+        marked = rows.with_refused(valid, plan.columns, events.positions)
+        refused, valid = marked.where("refused IS NOT NULL").count(), marked.where("refused IS NULL")
+    made = rows.table_rows(
+        rows.winners(valid, rows.verdicts(valid, None)),
+        topic=topic,
+        columns=plan.columns,
+        positions=events.positions,
+        batch_seq=0,
+        batch_id="plan",
+    )
+    return Standardized(made, plan.columns, refused)

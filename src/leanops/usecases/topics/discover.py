@@ -1,0 +1,216 @@
+"""Discovery: the topics of a Pub/Sub project compared with ours; new ones are taken in, gone ones are marked."""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import Any
+
+from leanops.domain.errors import InvalidTopicError, LeanOpsError
+from leanops.domain.event.names import check_new_topic, check_topic, queue_name
+from leanops.domain.table.definitions import OPS
+from leanops.ports.listing import OUR_LABEL, ListedTopic, Subscription, TopicListing
+from leanops.ports.queue import Queue
+from leanops.usecases.leases import held
+from leanops.usecases.platform import Platform
+from leanops.usecases.topics.registry import GONE, READY, Origin, add_topics, labels_text, list_topics
+
+LEASE = "topics/discover"
+
+
+class Action(StrEnum):
+    """What discovery does with a topic."""
+
+    NEW = "new"
+    KNOWN = "known"
+    REPAIRED = "repaired"
+    """Known, and its subscription was missing."""
+    BACK = "back"
+    GONE = "gone"
+    REFUSED = "refused"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Which topics of a project are taken in."""
+
+    prefix: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+    def takes(self, topic: ListedTopic) -> bool:
+        return topic.name.startswith(self.prefix) and self.labels.items() <= topic.labels.items()
+
+
+@dataclass(frozen=True)
+class Found:
+    """One topic and what is done with it."""
+
+    topic: str
+    action: Action
+    reason: str | None = None
+
+
+@dataclass(frozen=True)
+class _Comparison:
+    """A project beside the registry."""
+
+    listed: Mapping[str, ListedTopic]
+    wanted: Mapping[str, ListedTopic]
+    rows: Mapping[str, Mapping[str, Any]]
+    subscriptions: Mapping[str, Subscription]
+    pattern: str
+    found: Sequence[Found] = ()
+
+    def subscription_of(self, topic: str) -> str:
+        """The id of the topic's subscription, there or not."""
+        return self.pattern.replace("{topic}", topic)
+
+
+def discover(
+    platform: Platform,
+    listing: TopicListing,
+    queue: Queue,
+    wanted: Wanted,
+    *,
+    subscription: str = "{topic}",
+    dry_run: bool = False,
+) -> list[Found]:
+    """Every topic of the project that is wanted or was registered from it, and what was done, or would be.
+
+    A topic that cannot be taken in stops no other; what a run left undone the next one does. `subscription` is the
+    id of a topic's subscription, as the bridge looks for it.
+    """
+    if dry_run:
+        return list(_compare(platform, listing, wanted, subscription).found)
+    with held(platform, LEASE):
+        seen = _compare(platform, listing, wanted, subscription)
+        _add(platform, listing.project, seen)
+        done = [_done(listing, queue, seen, found) for found in seen.found]
+        _mark(platform, listing.project, seen, done)
+    return done
+
+
+def tfvars(platform: Platform, found: Iterable[Found]) -> bytes:
+    """The variables file of the infrastructure: every topic registered, gone or not, and every new one, by name."""
+    names = {topic.name for topic in list_topics(platform)}
+    names |= {one.topic for one in found if one.action is Action.NEW}
+    topics = {
+        name: {"queue": queue_name(name), "table": platform.rules.databases.raw_table(name).partition(".")[2]}
+        for name in sorted(names)
+    }
+    return json.dumps({"topics": topics}, indent=2).encode() + b"\n"
+
+
+def _compare(platform: Platform, listing: TopicListing, wanted: Wanted, pattern: str) -> _Comparison:
+    listed = {topic.name: topic for topic in listing.topics()}
+    registry = platform.rules.databases.ops_table("topic_registry")
+    rows = {row["topic_name"]: row for row in platform.catalog.select(registry, list(OPS["topic_registry"].columns))}
+    registered = {topic.name for topic in list_topics(platform)}
+    seen = _Comparison(
+        listed,
+        {name: topic for name, topic in listed.items() if wanted.takes(topic)},
+        rows,
+        listing.subscriptions(),
+        pattern,
+    )
+    found: list[Found] = []
+    for name in sorted({*listed, *rows}):
+        one = _judged(name, listing.project, seen, registered)
+        if one is None:
+            continue
+        found.append(_with_subscription(one, seen))
+        if found[-1].action is Action.NEW:
+            registered.add(name)
+    return replace(seen, found=found)
+
+
+def _judged(name: str, project: str, seen: _Comparison, registered: set[str]) -> Found | None:
+    """What is to be done with a topic; None where it concerns neither the project nor the wish."""
+    row = seen.rows.get(name, {})
+    if name not in seen.listed:
+        is_gone = row.get("project") == project and row.get("status") != GONE
+        return Found(name, Action.GONE, "no longer in the project; its data stays") if is_gone else None
+    if name in registered:
+        if row.get("project") not in (None, project):
+            elsewhere = f"it is registered from project {row['project']}"
+            return Found(name, Action.REFUSED, elsewhere) if name in seen.wanted else None
+        if row.get("status") == GONE:
+            return Found(name, Action.BACK)
+        return Found(name, Action.KNOWN) if name in seen.wanted else None
+    if name not in seen.wanted:
+        return None
+    try:
+        check_new_topic(name, registered)
+    except InvalidTopicError as wrong:
+        return Found(name, Action.REFUSED, str(wrong))
+    return Found(name, Action.NEW)
+
+
+def _with_subscription(found: Found, seen: _Comparison) -> Found:
+    """A topic that is taken in needs its subscription; one that is not ours stays as it is, and is told."""
+    name = seen.subscription_of(found.topic)
+    if found.action in (Action.REFUSED, Action.GONE) or found.topic not in seen.wanted:
+        return found
+    there = seen.subscriptions.get(name)
+    if there is None:
+        return replace(found, action=Action.REPAIRED) if found.action is Action.KNOWN else found
+    reason = _trouble(name, there, found.topic)
+    return Found(found.topic, Action.FAILED, reason) if reason else found
+
+
+def _trouble(name: str, there: Subscription, topic: str) -> str | None:
+    """What a person has to do about a subscription before it can be read for the topic."""
+    if there.topic is None:
+        return (
+            f"subscription {name} belongs to a deleted topic or to another project's; "
+            "let the bridge empty it first, then delete it and discover again"
+        )
+    if there.topic != topic:
+        return f"subscription {name} belongs to topic {there.topic}; set another bridge_subscription"
+    if not there.is_ours:
+        label = "=".join(OUR_LABEL)
+        return f"subscription {name} may have another reader; if it is for the bridge, add the label {label} to it"
+    return None
+
+
+def _is_taken_in(found: Found, seen: _Comparison) -> bool:
+    return found.action not in (Action.REFUSED, Action.GONE, Action.FAILED) and found.topic in seen.wanted
+
+
+def _add(platform: Platform, project: str, seen: _Comparison) -> None:
+    """Register what is not, or not wholly, registered; all together, because a commit for each would take minutes."""
+    names = [found.topic for found in seen.found if _is_taken_in(found, seen) and found.topic not in seen.rows]
+    if names:
+        add_topics(platform, {name: Origin(project, seen.listed[name].labels) for name in names})
+
+
+def _done(listing: TopicListing, queue: Queue, seen: _Comparison, found: Found) -> Found:
+    """Give a topic its queue and subscription; that comes last, so that a missing one tells what was left undone."""
+    subscription = seen.subscription_of(found.topic)
+    if not _is_taken_in(found, seen) or subscription in seen.subscriptions:
+        return found
+    try:
+        queue.create(queue_name(found.topic))
+        listing.subscribe(found.topic, check_topic(subscription))
+    except LeanOpsError as failure:
+        return Found(found.topic, Action.FAILED, str(failure))
+    return found
+
+
+def _mark(platform: Platform, project: str, seen: _Comparison, done: Iterable[Found]) -> None:
+    """Bring the rows of known topics up to date, in one commit and only where something changed."""
+    now, changed = platform.clock(), []
+    for found in done:
+        row = seen.rows.get(found.topic)
+        if row is None or found.action in (Action.NEW, Action.REFUSED, Action.FAILED):
+            continue
+        labels = labels_text(seen.listed[found.topic].labels) if found.topic in seen.listed else row["labels"]
+        status = GONE if found.action is Action.GONE else READY
+        after = {**row, "project": project, "labels": labels, "status": status}
+        if after != row:
+            changed.append({**after, "updated_ts": now})
+    if changed:
+        names = ", ".join(f"'{row['topic_name']}'" for row in changed)
+        registry = platform.rules.databases.ops_table("topic_registry")
+        platform.catalog.replace(registry, f"topic_name in ({names})", changed)
