@@ -163,7 +163,7 @@ async def bridging(
 
 
 def dead_letters(folder: Path) -> list[Row]:
-    """What the bridge of this folder has buried."""
+    """What the bridge of this folder has archived."""
     state = SqlState(f"sqlite:///{folder}/state.db")
     found = [stored.row for stored in state.rows(ERROR_TRACKER)]
     state.close()

@@ -14,7 +14,7 @@ from leanops.domain.errors import UsageError
 from leanops.domain.event.envelope import encoded
 from leanops.entrypoints.lambdas import breakers, dead_letters, invocation, processor, transform
 from leanops.ports.state import BREAKERS, ERROR_TRACKER, SCHEMA_REGISTRY
-from leanops.usecases.dlq.firehose_errors import PROGRESS
+from leanops.usecases.ingest.archive_chunks import PROGRESS
 from tests.functions import Time, envelope, error_line, firehose_event, sqs_event
 from tests.standin import Answer, standin
 
@@ -75,7 +75,7 @@ def test_an_event_goes_through_the_processor_and_the_transform(account: Account)
 
 def test_dead_letters_and_firehoses_errors_are_put_aside(account: Account, moto_endpoint: str) -> None:
     s3 = boto3.client("s3", endpoint_url=moto_endpoint)
-    # Equal lines are buried by several threads at once, and are one letter.
+    # Equal lines are archived by several threads at once, and are one letter.
     s3.put_object(Bucket=account.bucket, Key="errors/1", Body=error_line(b"garbage") * 40)
     created = {"detail": {"bucket": {"name": account.bucket}, "object": {"key": "errors/1"}}}
 

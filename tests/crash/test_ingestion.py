@@ -23,7 +23,7 @@ from tests.world import Abandoned
 TOPICS = ("orders", "payments", "users")
 BAD = b'{"message_id":"bad"}'
 STEPS = (
-    *("after receive", "before bury", "after bury", "before put", "after put", "before delete", "after delete"),
+    *("after receive", "before archive", "after archive", "before put", "after put", "before delete", "after delete"),
     *("before claim", "after claim", "before land", "after land", "before forget", "after forget"),
 )
 

@@ -17,7 +17,7 @@ from leanops.domain.table.definitions import ERRORS
 from leanops.ports.state import ERROR_TRACKER
 from leanops.runtimes.embedded import Embedded, create_home
 from leanops.usecases.dlq.drain import drain
-from leanops.usecases.ingest.archive import DeadLetter, bury
+from leanops.usecases.ingest.archive import DeadLetter, archive
 from leanops.usecases.topics.registry import add_topic
 from tests.builders import NOW_MS, Clock
 from tests.hub import Hub, hub_in
@@ -114,7 +114,7 @@ def test_every_event_is_in_raw_or_in_the_buffer_wherever_the_power_fails(home: P
 def test_every_letter_is_noted_or_in_dlq_errors_wherever_the_power_fails(home: Powered, step: str) -> None:
     with home.open((step, 1)) as hub:
         letters = [DeadLetter("orders", b"{}", Rule.BAD_ENVELOPE, "it is bad", name) for name in ("m1", "m2")]
-        bury(letters, hub.files, hub.platform.state, hub.platform.clock)
+        archive(letters, hub.files, hub.platform.state, hub.platform.clock)
         with pytest.raises(Abandoned):
             drain(hub.platform)
     home.fail()

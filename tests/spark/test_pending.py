@@ -11,7 +11,7 @@ from leanops.domain.schema.diff import difference
 from leanops.ports.schemas import Pending
 from leanops.usecases.audit import Actor
 from leanops.usecases.operation_log import standing
-from leanops.usecases.operations.resume import finish_operations
+from leanops.usecases.operations.unfinished import finish_operations
 from leanops.usecases.schemas.inbox import take_pending
 from leanops.usecases.schemas.plan_gate import plan_on_rows
 from leanops.usecases.schemas.validate import Outcome, Verdict

@@ -10,14 +10,8 @@ from leanops.domain.errors import StateConflictError
 from leanops.domain.table.balance import Totals
 from leanops.domain.table.batch import CURATED, STANDARDIZED
 from leanops.ports.state import ATTEMPTS, BATCHES, CHECKPOINTS
-from leanops.usecases.journal import (
-    begin,
-    close,
-    forget_failures,
-    open_batch,
-    record_failure,
-    set_checkpoint,
-)
+from leanops.usecases.attempts import forget_failures, record_failure
+from leanops.usecases.journal import begin, close, open_batch, set_checkpoint
 from leanops.usecases.leases import Lease
 from leanops.usecases.platform import Platform
 from tests.builders import NOW_MS, Clock, batch, platform_in, watermark

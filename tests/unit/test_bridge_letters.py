@@ -40,7 +40,7 @@ def test_a_message_the_queue_will_never_take_becomes_a_dead_letter_and_holds_up_
         inbox.publish("orders", message(0, key="k"), message(1, b"secret", key="k"), message(2, key="k"))
         async with bridging(inbox, queue, tmp_path, told=told) as bridge:
             await until(lambda: sorted(inbox.acked) == ["m0", "m1", "m2"])
-            assert (bridge.counts.buried, bridge.counts.forwarded, inbox.returned) == (1, 2, [])
+            assert (bridge.counts.archived, bridge.counts.forwarded, inbox.returned) == (1, 2, [])
         facts = {"subscription": "orders", "id": "m1", "reason": "the queue refuses a message"}
         assert told[0] == ("message is a dead letter", facts)
 
@@ -68,7 +68,7 @@ def test_a_refusal_that_may_be_the_queues_gives_nothing_up_and_is_tried_now_and_
         async with bridging(inbox, queue, tmp_path) as bridge:
             await until(lambda: len(inbox.returned) >= 2)
             assert (bridge.problem or "").startswith("the store refuses")
-            assert bridge.counts.buried == 0
+            assert bridge.counts.archived == 0
             queue.judge = lambda _messages: []
             await until(lambda: inbox.acked == ["m1"])
 

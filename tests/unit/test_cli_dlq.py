@@ -10,7 +10,7 @@ from leanops.domain.failures import Rule, error_id
 from leanops.ports.queue import Outgoing, dead_letters
 from leanops.runtimes.embedded import Embedded
 from leanops.usecases.dlq.drain import drain
-from leanops.usecases.ingest.archive import DeadLetter, bury
+from leanops.usecases.ingest.archive import DeadLetter, archive
 from leanops.usecases.topics.registry import add_topic
 from tests.builders import NOW
 from tests.unit.conftest import Leanops
@@ -40,7 +40,7 @@ def letters(runtime: Embedded) -> Embedded:
         DeadLetter("orders", ODD, Rule.BAD_ENVELOPE, "it is odd", "m2"),
         DeadLetter("ghosts", body("m3"), Rule.UNROUTABLE, "no table", "m3"),
     ]
-    bury(found, runtime.files, runtime.platform.state, runtime.platform.clock)
+    archive(found, runtime.files, runtime.platform.state, runtime.platform.clock)
     drain(runtime.platform)
     return runtime
 

@@ -14,7 +14,7 @@ from leanops.domain.table.definitions import STANDARDIZED as STANDARDIZED_TABLE
 from leanops.domain.table.history import valid_watermark
 from leanops.ports.state import ATTEMPTS, CHECKPOINTS
 from leanops.ports.tables import Merge
-from leanops.usecases.journal import record_failure
+from leanops.usecases.attempts import record_failure
 from leanops.usecases.leases import Lease, acquire
 from leanops.usecases.pipeline.commit import commit
 from leanops.usecases.pipeline.standardize import Prepared

@@ -1,4 +1,4 @@
-"""Messages that a platform hands over: an outage costs none of them, a bad one fails alone and is buried in the end."""
+"""Messages a platform hands over: an outage costs none of them, a bad one fails alone and is archived in the end."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field

@@ -17,7 +17,7 @@ from leanops.ports.queue import MAX_RECEIVES, Outgoing, dead_letters
 from leanops.ports.state import ERROR_TRACKER
 from leanops.usecases.dlq.drain import Drained, drain, process
 from leanops.usecases.dlq.replay import Done, Outcome, Pace, Selection, discard, replay
-from leanops.usecases.ingest.archive import DeadLetter, bury, unroutable
+from leanops.usecases.ingest.archive import DeadLetter, archive, unroutable
 from leanops.usecases.ingest.pack import messages
 from leanops.usecases.topics.registry import add_topic
 from tests.builders import NOW, Clock
@@ -50,8 +50,8 @@ def noted(hub: Hub) -> list[str]:
     return sorted(str(stored.row["message_id"]) for stored in hub.platform.state.rows(ERROR_TRACKER))
 
 
-def buried(hub: Hub, *letters: DeadLetter) -> None:
-    bury(letters, hub.files, hub.platform.state, hub.platform.clock)
+def archived(hub: Hub, *letters: DeadLetter) -> None:
+    archive(letters, hub.files, hub.platform.state, hub.platform.clock)
 
 
 def empty_dead_letters(hub: Hub, *names: str) -> int:
@@ -151,7 +151,7 @@ def test_a_record_with_broken_attributes_is_a_dead_letter_all_the_same() -> None
 
 
 def test_a_dead_letter_is_a_row_of_dlq_errors_that_names_its_archive(hub: Hub) -> None:
-    buried(hub, letter("m1", Rule.TOO_LARGE))
+    archived(hub, letter("m1", Rule.TOO_LARGE))
     assert drain(hub.platform) == Drained(new=1, again=0, commits=1)
     (row,) = errors(hub).values()
     identity = error_id("dlq", "orders", "m1")
@@ -165,17 +165,17 @@ def test_a_dead_letter_is_a_row_of_dlq_errors_that_names_its_archive(hub: Hub) -
 
 
 def test_thousands_of_letters_take_a_few_commits(hub: Hub) -> None:
-    buried(hub, *(letter(f"m{number}") for number in range(1_100)))
+    archived(hub, *(letter(f"m{number}") for number in range(1_100)))
     assert drain(hub.platform) == Drained(new=1_100, again=0, commits=2)
     assert (len(errors(hub)), noted(hub)) == (1_100, [])
     assert drain(hub.platform) == Drained()
 
 
 def test_a_letter_that_comes_again_is_open_again_with_one_attempt_more(hub: Hub) -> None:
-    buried(hub, letter("m1"), letter("m2"))
+    archived(hub, letter("m1"), letter("m2"))
     drain(hub.platform)
     discard(hub.platform, Selection())
-    buried(hub, letter("m1"), letter("m3"))
+    archived(hub, letter("m1"), letter("m3"))
     assert drain(hub.platform) == Drained(new=1, again=1, commits=1)
     assert {name: (row["status"], row["attempts"]) for name, row in errors(hub).items()} == {
         "m1": ("OPEN", 2),
@@ -189,9 +189,9 @@ def test_a_letter_noted_anew_while_it_is_drained_stays_noted(tmp_path: Path) -> 
 
         def bury_again(name: str) -> None:
             if name == "before forget letters":
-                buried(other, letter("m1"))
+                archived(other, letter("m1"))
 
-        buried(other, letter("m1"), letter("m2"))
+        archived(other, letter("m1"), letter("m2"))
         with hub_in(tmp_path, step=bury_again) as hub:
             drain(hub.platform)
         assert noted(other) == ["m1"]
@@ -208,7 +208,7 @@ def test_a_drain_that_another_one_overtook_doubles_nothing(tmp_path: Path) -> No
                 clock.advance(LEASE_S)
                 drain(other.platform)
 
-        buried(other, letter("m1"), letter("m2"))
+        archived(other, letter("m1"), letter("m2"))
         with hub_in(tmp_path, clock=clock, step=be_overtaken) as slow:
             assert drain(slow.platform) == Drained()
         assert sorted(errors(other)) == ["m1", "m2"]
@@ -228,7 +228,7 @@ def stop_at(number: int) -> Callable[[str], None]:
 def test_nothing_is_lost_or_doubled_wherever_a_drain_is_abandoned(tmp_path: Path, number: int) -> None:
     clock = Clock()
     with orders_in(tmp_path, clock) as hub:
-        buried(hub, letter("again"))
+        archived(hub, letter("again"))
         drain(hub.platform)
         hub.queue.send([Outgoing(dead_letters("orders"), encoded(envelope(name))) for name in ("again", "m1", "m2")])
     with hub_in(tmp_path, clock=clock, step=stop_at(number)) as killed:
@@ -266,7 +266,7 @@ def replayed(hub: Hub, selection: Selection | None = None, **rest: Any) -> dict[
 
 
 def test_a_replayed_letter_is_in_its_queue_as_it_was_and_is_not_sent_again(hub: Hub) -> None:
-    buried(hub, letter("m1"), letter("m2"))
+    archived(hub, letter("m1"), letter("m2"))
     drain(hub.platform)
     assert replayed(hub) == {"m1": Outcome.REPLAYED, "m2": Outcome.REPLAYED}
     assert {row["status"] for row in errors(hub).values()} == {"REPLAYED"}
@@ -277,7 +277,7 @@ def test_a_replayed_letter_is_in_its_queue_as_it_was_and_is_not_sent_again(hub: 
 
 
 def test_a_dry_run_says_what_would_happen_and_sends_nothing(hub: Hub) -> None:
-    buried(hub, letter("m1"), letter("lost"), letter("ghost", topic="ghosts"))
+    archived(hub, letter("m1"), letter("lost"), letter("ghost", topic="ghosts"))
     drain(hub.platform)
     hub.files.delete(errors(hub)["lost"]["source"])
     expected = {"lost": Outcome.MISSING_FILE, "ghost": Outcome.NOT_REGISTERED}
@@ -296,9 +296,9 @@ def test_a_selection_names_topic_rule_number_and_order(hub: Hub) -> None:
     clock = hub.platform.clock
     assert isinstance(clock, Clock)
     for number, rule in enumerate([Rule.TOO_LARGE, Rule.BAD_ENVELOPE, Rule.TOO_LARGE]):
-        buried(hub, letter(f"m{number}", rule))
+        archived(hub, letter(f"m{number}", rule))
         clock.advance(1)
-    buried(hub, letter("other", topic="ghosts"))
+    archived(hub, letter("other", topic="ghosts"))
     drain(hub.platform)
     run = {"dry_run": True}
     assert list(replayed(hub, Selection(topic="orders"), **run)) == ["m0", "m1", "m2"]
@@ -310,7 +310,7 @@ def test_a_selection_names_topic_rule_number_and_order(hub: Hub) -> None:
 
 
 def test_a_rate_is_kept_by_waiting_between_sends(hub: Hub) -> None:
-    buried(hub, *(letter(f"m{number}") for number in range(25)))
+    archived(hub, *(letter(f"m{number}") for number in range(25)))
     drain(hub.platform)
     waits: list[float] = []
     replayed(hub, pace=Pace(10, waits.append))
@@ -320,8 +320,8 @@ def test_a_rate_is_kept_by_waiting_between_sends(hub: Hub) -> None:
 
 def test_an_event_put_back_together_goes_by_claim_check_again(hub: Hub) -> None:
     big = envelope("big", "x" * (hub.queue.max_bytes + 1))
-    buried(hub, DeadLetter("orders", encoded(big), Rule.UNROUTABLE, "no table", "big"))
-    buried(hub, DeadLetter("orders", b"x" * (hub.queue.max_bytes + 1), Rule.UNROUTABLE, "no table", "broken"))
+    archived(hub, DeadLetter("orders", encoded(big), Rule.UNROUTABLE, "no table", "big"))
+    archived(hub, DeadLetter("orders", b"x" * (hub.queue.max_bytes + 1), Rule.UNROUTABLE, "no table", "broken"))
     drain(hub.platform)
     assert replayed(hub) == {"big": Outcome.REPLAYED, "broken": Outcome.TOO_LARGE}
     (message,) = hub.queue.receive("orders", 10, 60)
@@ -329,7 +329,7 @@ def test_an_event_put_back_together_goes_by_claim_check_again(hub: Hub) -> None:
 
 
 def test_what_a_queue_took_before_it_went_away_is_marked(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
-    buried(hub, *(letter(f"m{number}") for number in range(4)))
+    archived(hub, *(letter(f"m{number}") for number in range(4)))
     drain(hub.platform)
     send, sends = hub.queue.send, iter([True, False, True, True])
 
@@ -347,7 +347,7 @@ def test_what_a_queue_took_before_it_went_away_is_marked(hub: Hub, monkeypatch: 
 
 
 def test_a_replayed_event_that_fails_again_is_open_with_one_attempt_more(hub: Hub) -> None:
-    buried(hub, DeadLetter("orders", body_named("m", publish_time="x"), Rule.BAD_ENVELOPE, "it is bad", "m"))
+    archived(hub, DeadLetter("orders", body_named("m", publish_time="x"), Rule.BAD_ENVELOPE, "it is bad", "m"))
     drain(hub.platform)
     replayed(hub)
     hub.settle()
@@ -359,7 +359,7 @@ def test_a_replayed_event_that_fails_again_is_open_with_one_attempt_more(hub: Hu
 def test_a_replay_abandoned_at_any_step_loses_no_letter(tmp_path: Path, number: int) -> None:
     clock = Clock()
     with orders_in(tmp_path, clock) as hub:
-        buried(hub, letter("m1"), letter("m2"))
+        archived(hub, letter("m1"), letter("m2"))
         drain(hub.platform)
     with hub_in(tmp_path, clock=clock, step=stop_at(number)) as killed, pytest.raises(Abandoned):
         replayed(killed)
@@ -382,7 +382,7 @@ def test_a_replay_is_no_repeat_though_the_event_was_delivered_once(tmp_path: Pat
 
 
 def test_a_replay_that_is_interrupted_marks_what_it_sent(hub: Hub) -> None:
-    buried(hub, letter("m1"), letter("m2"), letter("m3"))
+    archived(hub, letter("m1"), letter("m2"), letter("m3"))
     drain(hub.platform)
 
     def interrupt(_seconds: float) -> None:
@@ -396,5 +396,5 @@ def test_a_replay_that_is_interrupted_marks_what_it_sent(hub: Hub) -> None:
 
 def test_of_two_letters_with_one_message_id_both_are_kept(hub: Hub) -> None:
     twins = [DeadLetter("orders", body, Rule.BAD_ENVELOPE, "why", "m1") for body in (b"one", b"two")]
-    buried(hub, *twins)
+    archived(hub, *twins)
     assert {hub.files.get(name) for name in hub.files.names("dlq/")} == {b"one", b"two"}

@@ -141,13 +141,13 @@ def test_the_dead_letter_functions_call_what_they_are_granted(calls: Calls) -> N
     aws = Aws(SETTINGS)
     many = b"[" + b",".join(encoded(envelope(f"m{number}")) for number in range(150)) + b"]"
     for _ in range(2):
-        dead_letters.bury_messages(aws, sqs_event(encoded(envelope("m1")), many, queue="leanops-orders-dlq"), Time())
+        dead_letters.archive_messages(aws, sqs_event(encoded(envelope("m1")), many, queue="leanops-orders-dlq"), Time())
     assert refused("dead_letters", calls) == []
     boto3.client("s3").put_object(Bucket="errors", Key="e/1", Body=error_line(b"garbage") * 3)
     calls.clear()
     created = {"detail": {"bucket": {"name": "errors"}, "object": {"key": "e/1"}}}
     for _ in range(2):
-        dead_letters.bury_records(aws, created, Time())
+        dead_letters.archive_records(aws, created, Time())
     assert refused("firehose_errors", calls) == []
 
 

@@ -93,7 +93,7 @@ def test_a_bad_envelope_is_put_aside_with_its_reason_and_its_bytes(hub: Hub, bod
     send(hub, body, encoded(envelope("good")))
     result = hub.process()
     assert result is not None
-    assert (result.events, result.buried, result.failed) == (1, 1, [])
+    assert (result.events, result.archived, result.failed) == (1, 1, [])
     assert hub.queue.depth("orders").messages == 0
     [row] = [stored.row for stored in hub.platform.state.rows(ERROR_TRACKER)]
     assert (row["rule"], row["topic_name"]) == ("bad_envelope", "orders")
@@ -205,7 +205,7 @@ def test_a_state_store_that_is_away_holds_back_what_must_be_put_aside(tmp_path: 
             send(hub, b"rubbish")
             result = hub.process()
             assert result is not None
-            assert result.buried == 1
+            assert result.archived == 1
         assert len(letters(plain)) == 1
 
 
@@ -344,7 +344,7 @@ def test_an_array_without_envelopes_is_put_aside_whatever_blanks_come_first(hub:
     send(hub, b" []")
     result = hub.process()
     assert result is not None
-    assert result.buried == 1
+    assert result.archived == 1
 
 
 def test_a_long_topic_has_a_queue_of_its_own(hub: Hub) -> None:

@@ -18,7 +18,7 @@ from leanops.domain.errors import (
 from leanops.domain.event.envelope import encoded
 from leanops.domain.event.record import raw_record
 from leanops.entrypoints.lambdas import processor
-from leanops.entrypoints.lambdas.dead_letters import bury_messages, bury_records
+from leanops.entrypoints.lambdas.dead_letters import archive_messages, archive_records
 from leanops.entrypoints.lambdas.invocation import CALL_MS
 from leanops.entrypoints.lambdas.processor import process
 from leanops.ports.state import ERROR_TRACKER
@@ -179,8 +179,8 @@ def test_dead_letters_are_put_aside_event_by_event(hub: Hub) -> None:
     several = b"[" + encoded(envelope("m1")) + b"," + encoded(envelope("m2")) + b"]"
     event = sqs_event(several, b"no envelope", queue="leanops-orders-dlq")
 
-    assert bury_messages(aws_on(hub), event, Time()) == NONE_FAILED
-    assert bury_messages(aws_on(hub), event, Time()) == NONE_FAILED
+    assert archive_messages(aws_on(hub), event, Time()) == NONE_FAILED
+    assert archive_messages(aws_on(hub), event, Time()) == NONE_FAILED
 
     found = letters(hub)
     assert len(found) == 3
@@ -205,14 +205,14 @@ def test_dead_letters_come_again_in_an_outage(hub: Hub) -> None:
     event = sqs_event(encoded(envelope("m1")), b"bad", queue="leanops-orders-dlq")
     closed = Closed(StateUnavailableError("S3 does not answer; try again"))
 
-    assert bury_messages(aws_on(hub, files=closed), event, Time(questions=4)) == failed(0, 1)
+    assert archive_messages(aws_on(hub, files=closed), event, Time(questions=4)) == failed(0, 1)
 
 
 def test_dead_letters_come_again_where_the_archive_refuses(hub: Hub) -> None:
     event = sqs_event(encoded(envelope("m1")), b"bad", queue="leanops-orders-dlq")
     closed = Closed(PermanentError("S3 refuses bucket b (AccessDenied); check what this role may do"))
 
-    assert bury_messages(aws_on(hub, files=closed), event, Time()) == failed(0, 1)
+    assert archive_messages(aws_on(hub, files=closed), event, Time()) == failed(0, 1)
 
 
 def test_large_dead_letters_are_put_aside_over_a_few_calls(hub: Hub) -> None:
@@ -235,7 +235,7 @@ def test_large_dead_letters_are_put_aside_over_a_few_calls(hub: Hub) -> None:
     while event["Records"]:
         context, calls = Time(milliseconds=60_000), calls + 1
         assert calls <= 5
-        answered = bury_messages(aws_on(hub, files=Slow()), event, context)
+        answered = archive_messages(aws_on(hub, files=Slow()), event, context)
         again = {failure["itemIdentifier"] for failure in answered["batchItemFailures"]}
         event["Records"] = [record for record in event["Records"] if record["messageId"] in again]
 
@@ -252,7 +252,7 @@ def test_a_dead_letter_that_cannot_be_put_aside_has_no_say_over_the_others(hub: 
     bodies = [encoded(envelope(name)) for name in ("m1", "guilty", "m2")]
     event = sqs_event(*bodies, queue="leanops-orders-dlq")
 
-    assert bury_messages(aws_on(hub, files=Picky()), event, Time()) == failed(1)
+    assert archive_messages(aws_on(hub, files=Picky()), event, Time()) == failed(1)
     assert set(letters(hub)) == {"m1", "m2"}
 
 
@@ -276,7 +276,7 @@ def test_what_firehose_could_not_deliver_is_put_aside_as_messages_that_would_bri
     lines = error_line(raw_record(lost, '{"a":1}', 5)) + error_line(b"garbage") + b"no JSON\n\n"
     aws = output(hub, {"errors/processing-failed/part 1": lines})
 
-    assert bury_records(aws, event("errors/processing-failed/part 1"), Time()) == 3
+    assert archive_records(aws, event("errors/processing-failed/part 1"), Time()) == 3
 
     found = letters(hub)
     assert found["m1"] == ("unheard", "unroutable")
@@ -287,18 +287,18 @@ def test_what_firehose_could_not_deliver_is_put_aside_as_messages_that_would_bri
 
 
 def test_an_object_of_the_error_output_that_is_gone_is_no_failure(hub: Hub) -> None:
-    assert bury_records(aws_on(hub), eventbridge("errors/gone"), Time()) == 0
+    assert archive_records(aws_on(hub), eventbridge("errors/gone"), Time()) == 0
 
 
 @pytest.mark.parametrize("key", ["errors//1", "errors/../x", "errors/" + "x" * 300, "errors/tab\t"])
 def test_an_object_is_read_by_whatever_name_it_has(hub: Hub, key: str) -> None:
-    assert bury_records(output(hub, {key: error_line(b"garbage")}), eventbridge(key), Time()) == 1
+    assert archive_records(output(hub, {key: error_line(b"garbage")}), eventbridge(key), Time()) == 1
 
 
 def test_our_own_archive_and_claim_checks_are_never_buried(hub: Hub) -> None:
     objects = {"dlq/orders/1.json": b"a letter", "claims/2026-11-15/orders/1": b"a claim"}
 
-    assert [bury_records(output(hub, objects), eventbridge(key), Time()) for key in objects] == [0, 0]
+    assert [archive_records(output(hub, objects), eventbridge(key), Time()) for key in objects] == [0, 0]
     assert (letters(hub), list(hub.files.names(""))) == ({}, [])
 
 
@@ -307,12 +307,12 @@ def test_an_object_that_takes_longer_than_the_function_is_buried_over_several(hu
     aws, event = output(hub, {"errors/1": b"".join(lines)}), eventbridge("errors/1")
 
     for done in (500, 1_000):
-        with pytest.raises(RetryableError, match="500 records are put aside; the rest follows"):
-            bury_records(aws, event, Time(questions=1))
+        with pytest.raises(RetryableError, match="500 records are archived; the next call"):
+            archive_records(aws, event, Time(questions=1))
         assert len(letters(hub)) == done
-    assert bury_records(aws, event, Time(questions=1)) == 1
+    assert archive_records(aws, event, Time(questions=1)) == 1
     assert set(letters(hub)) == {f"m{number}" for number in range(1_001)}
-    assert bury_records(aws, event, Time()) == 0
+    assert archive_records(aws, event, Time()) == 0
 
 
 def test_the_functions_import_no_spark_and_no_arrow() -> None:

@@ -10,7 +10,7 @@ from leanops.domain.event.envelope import Envelope
 from leanops.domain.event.record import raw_record
 from leanops.domain.failures import Rule
 from leanops.usecases.dlq.drain import Drained, drain
-from leanops.usecases.ingest.archive import DeadLetter, bury
+from leanops.usecases.ingest.archive import DeadLetter, archive
 from leanops.usecases.ingest.deliver import deliver
 from leanops.usecases.topics.registry import add_topic
 from tests.builders import NOW_MS, Clock, stalled
@@ -58,7 +58,7 @@ def test_a_drain_whose_lease_was_lost_leaves_every_letter_in_dlq_errors_once(
     table = hub.platform.rules.databases.dlq_errors
 
     def note(*names: str) -> None:
-        bury([letter(name) for name in names], hub.files, hub.platform.state, clock)
+        archive([letter(name) for name in names], hub.files, hub.platform.state, clock)
 
     note("m0", *before)
     drain(hub.platform)

@@ -18,12 +18,12 @@ from leanops.domain.errors import InvalidSchemaError
 from leanops.domain.problems import Code, Problem
 from leanops.domain.table.definitions import CURATED, STANDARDIZED
 from leanops.ports.schemas import Pending
+from leanops.usecases.attempts import record_failure
 from leanops.usecases.audit import Actor
-from leanops.usecases.journal import record_failure
 from leanops.usecases.leases import held
 from leanops.usecases.operation_log import standing
 from leanops.usecases.operations.execute import OPERATION
-from leanops.usecases.operations.resume import finish_operations
+from leanops.usecases.operations.unfinished import finish_operations
 from leanops.usecases.platform import Platform, Secret
 from leanops.usecases.schemas.deploy import deploy_schema
 from leanops.usecases.schemas.inbox import take_pending

@@ -15,12 +15,13 @@ from leanops.domain.table.operation import Operation, Stage, Work
 from leanops.domain.table.outcome import Outcome
 from leanops.ports.state import SCHEMA_REGISTRY
 from leanops.usecases import operation_log
+from leanops.usecases.attempts import record_failure
 from leanops.usecases.cycle.plan import TopicPlan, plan_cycle
 from leanops.usecases.cycle.retry import retry_topic
-from leanops.usecases.journal import begin, record_failure
+from leanops.usecases.journal import begin
 from leanops.usecases.leases import Lease, acquire
 from leanops.usecases.operations.execute import OPERATION
-from leanops.usecases.operations.resume import is_due
+from leanops.usecases.operations.unfinished import is_due
 from leanops.usecases.platform import Platform, Rules
 from leanops.usecases.schemas.deploy import deploy_schema
 from leanops.usecases.topics.registry import add_topic, pause_topic

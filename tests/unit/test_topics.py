@@ -10,8 +10,9 @@ from leanops.domain.errors import InvalidTopicError, LeaseHeldError, UnknownTopi
 from leanops.domain.table.batch import CURATED, STANDARDIZED
 from leanops.domain.table.definitions import ERRORS
 from leanops.ports.state import ATTEMPTS
+from leanops.usecases.attempts import record_failure
 from leanops.usecases.cycle.retry import retry_topic
-from leanops.usecases.journal import begin, open_batch, record_failure
+from leanops.usecases.journal import begin, open_batch
 from leanops.usecases.leases import acquire, release
 from leanops.usecases.platform import Platform
 from leanops.usecases.topics.registry import (

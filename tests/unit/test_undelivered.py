@@ -1,4 +1,4 @@
-"""The error output is buried line by line, whole lines and each at least once, however it is read and interrupted."""
+"""The error output is archived line by line, whole lines and each at least once, however it is read and interrupted."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -9,8 +9,9 @@ import pytest
 from leanops.domain.errors import FilesUnavailableError, RetryableError
 from leanops.domain.failures import Rule
 from leanops.ports.state import ERROR_TRACKER
-from leanops.usecases.dlq.firehose_errors import PROGRESS, Burial, bury_message, bury_object
+from leanops.usecases.dlq.firehose_errors import archive_object
 from leanops.usecases.ingest.archive import DeadLetter
+from leanops.usecases.ingest.archive_chunks import PROGRESS, ChunkedArchive
 from leanops.usecases.retry import Patience
 from tests.hub import Hub, hub_in
 
@@ -39,17 +40,17 @@ def hub(tmp_path: Path) -> Iterator[Hub]:
         yield found
 
 
-def burial(hub: Hub, chunk_letters: int, *, has_time: bool = True) -> Burial:
+def archive(hub: Hub, chunk_letters: int, *, has_time: bool = True) -> ChunkedArchive:
     state, clock = hub.platform.state, hub.platform.clock
     patience = Patience(lambda: not has_time, lambda _seconds: None)
-    return Burial(hub.files, state, clock, patience, chunk_letters)
+    return ChunkedArchive(hub.files, state, clock, patience, chunk_letters)
 
 
 def letter(line: bytes) -> DeadLetter:
     return DeadLetter("orders", line, Rule.UNROUTABLE, "a test")
 
 
-def buried(hub: Hub) -> set[bytes]:
+def archived(hub: Hub) -> set[bytes]:
     rows = [stored.row for stored in hub.platform.state.rows(ERROR_TRACKER)]
     return {hub.files.get(str(row["source"])) or b"" for row in rows}
 
@@ -59,8 +60,8 @@ def buried(hub: Hub) -> set[bytes]:
 def test_every_line_that_says_something_is_buried_whole(hub: Hub, at_once: int, chunk_letters: int) -> None:
     objects = Slow(b"\n".join(LINES), at_once, fails_at={2, 3, 5})
 
-    assert bury_object(burial(hub, chunk_letters), objects, "key", "id", letter) == 6
-    assert buried(hub) == {line for line in LINES if line.strip()}
+    assert archive_object(archive(hub, chunk_letters), objects, "key", "id") == 6
+    assert archived(hub) == {line for line in LINES if line.strip()}
 
 
 @pytest.mark.parametrize("end", [b"", b"\n"])
@@ -69,27 +70,27 @@ def test_with_no_time_at_all_each_call_buries_a_chunk_until_all_are(hub: Hub, en
     objects = Slow(b"\n".join(lines) + end, at_once=30)
 
     for done in (10, 20):
-        with pytest.raises(RetryableError, match="10 records are put aside"):
-            bury_object(burial(hub, 10, has_time=False), objects, "key", "id", letter)
-        assert buried(hub) == set(lines[:done])
-    assert bury_object(burial(hub, 10, has_time=False), objects, "key", "id", letter) == 5
-    assert buried(hub) == set(lines)
-    assert bury_object(burial(hub, 10), objects, "key", "id", letter) == 0
+        with pytest.raises(RetryableError, match="10 records are archived"):
+            archive_object(archive(hub, 10, has_time=False), objects, "key", "id")
+        assert archived(hub) == set(lines[:done])
+    assert archive_object(archive(hub, 10, has_time=False), objects, "key", "id") == 5
+    assert archived(hub) == set(lines)
+    assert archive_object(archive(hub, 10), objects, "key", "id") == 0
 
 
 def test_a_crash_before_the_progress_is_noted_buries_a_chunk_again_and_no_line_twice(hub: Hub) -> None:
     lines = [b"line %d" % number for number in range(8)]
     objects = Slow(b"\n".join(lines))
-    bury_object(burial(hub, 4), objects, "key", "id", letter)
+    archive_object(archive(hub, 4), objects, "key", "id")
     [marker] = hub.files.names(PROGRESS)
     hub.files.put(marker, b"%d" % len(b"\n".join(lines[:4]) + b"\n"))
 
-    assert bury_object(burial(hub, 4), objects, "key", "id", letter) == 4
+    assert archive_object(archive(hub, 4), objects, "key", "id") == 4
     assert len(list(hub.platform.state.rows(ERROR_TRACKER))) == 8
 
 
 def test_an_empty_object_is_buried_at_once(hub: Hub) -> None:
-    assert bury_object(burial(hub, 4), Slow(b""), "key", "id", letter) == 0
+    assert archive_object(archive(hub, 4), Slow(b""), "key", "id") == 0
 
 
 def test_a_message_is_buried_over_several_calls_and_each_event_once(hub: Hub) -> None:
@@ -97,13 +98,13 @@ def test_a_message_is_buried_over_several_calls_and_each_event_once(hub: Hub) ->
     letters = [letter(body) for body in bodies]
 
     for done in (10, 20):
-        with pytest.raises(RetryableError, match="10 records are put aside"):
-            bury_message(burial(hub, 10, has_time=False), "orders/id-1", letters)
-        assert buried(hub) == set(bodies[:done])
-    assert bury_message(burial(hub, 10, has_time=False), "orders/id-1", letters) == 5
-    assert buried(hub) == set(bodies)
+        with pytest.raises(RetryableError, match="10 records are archived"):
+            archive(hub, 10, has_time=False).archive_message("orders/id-1", letters)
+        assert archived(hub) == set(bodies[:done])
+    assert archive(hub, 10, has_time=False).archive_message("orders/id-1", letters) == 5
+    assert archived(hub) == set(bodies)
 
 
 def test_a_message_of_one_chunk_leaves_no_marker(hub: Hub) -> None:
-    assert bury_message(burial(hub, 10), "orders/id-1", [letter(b"one"), letter(b"two")]) == 2
+    assert archive(hub, 10).archive_message("orders/id-1", [letter(b"one"), letter(b"two")]) == 2
     assert list(hub.files.names(PROGRESS)) == []

@@ -14,7 +14,7 @@ from leanops.domain.table.balance import Totals
 from leanops.domain.table.definitions import CURATED, ERRORS, STANDARDIZED
 from leanops.domain.table.history import Watermark
 from leanops.runtimes.embedded import Embedded, create_home
-from leanops.usecases.journal import record_failure
+from leanops.usecases.attempts import record_failure
 from leanops.usecases.platform import Platform
 from leanops.usecases.schemas.deploy import deploy_schema
 from leanops.usecases.topics.registry import add_topic

@@ -18,7 +18,7 @@ from leanops.emulation.generator import Message
 from leanops.emulation.parent import begin_making
 from leanops.emulation.scenario import PUBSUB, Scenario
 from leanops.ports.queue import DEAD
-from leanops.runtimes.dead_letters import bury_and_drain
+from leanops.runtimes.dead_letters import archive_and_drain
 from leanops.runtimes.embedded import Embedded
 from leanops.runtimes.ingestion import DeliveryPart, breakers_of, process, processor_of, stream_of
 from leanops.usecases.ingest.breakers import Breakers
@@ -160,7 +160,7 @@ def land(runtime: Embedded, made: Sequence["Future[int]"] = (), progress: Progre
         raise EmulationError(f"a table takes none of its events: {problem}")
     if left := runtime.background().delivery.claimed:
         raise EmulationError(f"{left:,} records of the delivery buffer are claimed by a worker that does not land them")
-    bury_and_drain(runtime)
+    archive_and_drain(runtime)
 
 
 def _process(runtime: Embedded, made: Sequence["Future[int]"], stopping: threading.Event) -> None:

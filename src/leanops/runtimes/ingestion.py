@@ -71,11 +71,11 @@ def _receive(runtime: Embedded, processor: Processor, breakers: Breakers, name: 
     result = work(processor, runtime.queue, name, at_most) if at_most else None
     if result is None:
         return 0
-    after = breakers.report(name, result.events + result.repeats, len(result.failed) + result.buried)
+    after = breakers.report(name, result.events + result.repeats, len(result.failed) + result.archived)
     if after.state is State.OPEN:
         tell(PROCESSOR, f"{name}: stopped because {after.reason}; see it with: leanops breaker show")
-    if result.buried:
-        tell(PROCESSOR, f"{name}: {result.buried} events put aside; see them with: leanops dlq list")
+    if result.archived:
+        tell(PROCESSOR, f"{name}: {result.archived} events put aside; see them with: leanops dlq list")
     if result.forgotten:
         tell(PROCESSOR, f"{name}: {result.forgotten} delivered events were not remembered; repeats of them will land")
     for reason in set(result.reasons):

@@ -30,7 +30,7 @@ class SchemaPart:
 
     def turn(self) -> int:
         """Finish operations that a crash left, then take every file that has stopped changing; how many there were."""
-        from leanops.usecases.operations.resume import finish_operations
+        from leanops.usecases.operations.unfinished import finish_operations
 
         finished = finish_operations(self._platform, lambda line: self._tell(SCHEMAS, line))
         waiting = self._platform.schemas.pending()

@@ -30,7 +30,7 @@ class BridgeMetrics(Collector):
             "forwarded": ("Messages the queue has taken.", counts.forwarded),
             "resent": ("Messages sent again because the queue had not taken them.", counts.resent),
             "returned": ("Messages given back to Pub/Sub.", counts.returned),
-            "buried": ("Messages that the queue will never take, kept as dead letters.", counts.buried),
+            "buried": ("Messages that the queue will never take, kept as dead letters.", counts.archived),
             "acked": ("Messages acknowledged.", counts.acked),
             "receipts_lost": ("Acks and nacks that Pub/Sub did not hear.", counts.receipts_lost),
             "extended": ("Leases extended.", counts.extended),

@@ -113,10 +113,10 @@ def _for_people(text: str, error_id: str) -> str:
 def drain() -> None:
     """Empty the dead-letter queues into the archive, and what is noted of them into dlq_errors."""
     with opened() as runtime:
-        from leanops.runtimes.dead_letters import bury_and_drain
+        from leanops.runtimes.dead_letters import archive_and_drain
 
-        buried, drained = bury_and_drain(runtime)
-    say(f"{counted(buried, 'event')} taken out of the dead-letter queues")
+        archived, drained = archive_and_drain(runtime)
+    say(f"{counted(archived, 'event')} taken out of the dead-letter queues")
     again = f", {drained.again:,} of them open again" if drained.again else ""
     say(f"{counted(drained.letters, 'dead letter')} drained{again}; see them with: leanops dlq list")
 

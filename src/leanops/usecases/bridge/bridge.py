@@ -91,7 +91,7 @@ class Bridge:
     async def _drain(self, sending: "asyncio.Task[None]") -> None:
         """Send what is in hand, give back what cannot be sent in time, and tell the source of both."""
         in_hand = sum(not held.is_safe for held in self.hand.held)
-        returned, buried = self.counts.returned, self.counts.buried
+        returned, archived = self.counts.returned, self.counts.archived
         self._sender.finish()
         await asyncio.wait([sending], timeout=self.rules.drain_s)
         await _cancel(sending)
@@ -101,7 +101,7 @@ class Bridge:
         with suppress(TimeoutError):
             async with asyncio.timeout(LAST_RECEIPTS_S):
                 await self._receipts.settle()
-        given_back, dead = self.counts.returned - returned, self.counts.buried - buried
+        given_back, dead = self.counts.returned - returned, self.counts.archived - archived
         sent = in_hand - given_back - dead
         self._tell("drained", in_hand=in_hand, sent=sent, given_back=given_back, dead=dead or None)
 

@@ -55,7 +55,7 @@ class Counts:
     forwarded: int = 0
     resent: int = 0
     returned: int = 0
-    buried: int = 0
+    archived: int = 0
     acked: int = 0
     receipts_lost: int = 0
     extended: int = 0

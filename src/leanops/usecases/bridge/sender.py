@@ -17,7 +17,7 @@ STUCK_TRIES = 3
 
 
 class Sender:
-    """Sends what waits, in order, until each is taken, buried or too old; tells the source of it through receipts."""
+    """Sends what waits, in order, until each is taken, archived or too old; tells the source of it through receipts."""
 
     def __init__(self, target: Target, hand: Hand, receipts: Receipts, counts: Counts, tell: Tell) -> None:
         self._target, self._hand, self._receipts, self._counts, self._tell = target, hand, receipts, counts, tell
@@ -124,8 +124,8 @@ class Sender:
     def _accept(self, done: Sequence[Held], sent: Sent) -> None:
         self._receipts.ack(done)
         for held in done:
-            if held in sent.buried:
-                self._bury(held, sent.buried[held])
+            if held in sent.archived:
+                self._archive(held, sent.archived[held])
                 continue
             self._counts.forwarded += 1
             held.stream.forwarded += 1
@@ -133,8 +133,8 @@ class Sender:
                 self._tell("messages of a topic are sent again", topic=held.stream.topic)
                 held.stream.refusal, held.stream.refusals = None, 0
 
-    def _bury(self, held: Held, reason: str) -> None:
-        self._counts.buried += 1
+    def _archive(self, held: Held, reason: str) -> None:
+        self._counts.archived += 1
         name = held.stream.subscription
         self._tell("message is a dead letter", subscription=name, id=held.pulled.message_id, reason=reason)
 

@@ -13,7 +13,7 @@ from leanops.ports.files import Files
 from leanops.ports.queue import Outgoing, Queue
 from leanops.ports.state import StateStore
 from leanops.usecases.bridge.inflight import Held, Stream
-from leanops.usecases.ingest.archive import DeadLetter, bury
+from leanops.usecases.ingest.archive import DeadLetter, archive
 from leanops.usecases.ingest.pack import messages
 
 NOT_ALL = "the queue did not take every message; trying those again"
@@ -50,7 +50,7 @@ class Sent:
     """Those that cannot be sent as things are, and why."""
     closed: dict[Stream, str] = field(default_factory=dict)
     """Streams whose messages cannot be sent, and why: the queue is missing, say."""
-    buried: dict[Held, str] = field(default_factory=dict)
+    archived: dict[Held, str] = field(default_factory=dict)
     """Those the queue will never take, and why; they are dead letters now."""
 
 
@@ -101,10 +101,10 @@ class Target:
             start += len(carried)
 
     def _fits(self, part: _Part, sent: Sent) -> bool:
-        """Whether the queue can take it; what is too large even with its data in a file is buried."""
+        """Whether the queue can take it; what is too large even with its data in a file is archived."""
         size, most = len(part.message.body), self.queue.max_bytes
         if size > most:
-            self._bury(part.members, Rule.TOO_LARGE, f"{size} bytes are more than the queue's {most}", sent)
+            self._archive(part.members, Rule.TOO_LARGE, f"{size} bytes are more than the queue's {most}", sent)
         return size <= most
 
     def _send(self, parts: Sequence[_Part], sent: Sent) -> None:
@@ -123,7 +123,7 @@ class Target:
         for at, reason in alone.items():
             # Where its queue took another one, it is the message; else it may be the queue, and nothing is given up.
             if parts[at].message.queue in taken:
-                self._bury(parts[at].members, Rule.BAD_ENVELOPE, reason, sent)
+                self._archive(parts[at].members, Rule.BAD_ENVELOPE, reason, sent)
             else:
                 _close(sent, parts[at].members, reason)
 
@@ -157,21 +157,21 @@ class Target:
             if message.queue in partly.queues:
                 _close(sent, members, reason)
             else:
-                self._bury(members, Rule.BAD_ENVELOPE, reason, sent)
+                self._archive(members, Rule.BAD_ENVELOPE, reason, sent)
 
-    def _bury(self, members: Sequence[Held], rule: Rule, reason: str, sent: Sent) -> None:
+    def _archive(self, members: Sequence[Held], rule: Rule, reason: str, sent: Sent) -> None:
         """Archive them as they would have been sent; one that cannot be archived either stays in hand or goes back."""
         for held in members:
             envelope = envelope_of(held)
             names = envelope.topic, encoded(envelope), rule, reason, envelope.message_id, envelope.publish_time
             try:
-                bury([DeadLetter(*names)], self.files, self.state, self.clock)
+                archive([DeadLetter(*names)], self.files, self.state, self.clock)
             except RetryableError as away:
                 sent.again[held] = str(away)
             except PermanentError as refused:
                 _close(sent, [held], str(refused))
             else:
-                sent.buried[held] = reason
+                sent.archived[held] = reason
 
 
 def _close(sent: Sent, members: Sequence[Held], reason: str) -> None:

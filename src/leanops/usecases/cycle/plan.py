@@ -10,7 +10,7 @@ from leanops.domain.table.history import TableView, has_moved, new_range, valid_
 from leanops.domain.table.operation import Standing
 from leanops.domain.table.outcome import Outcome
 from leanops.ports.state import ABANDONED_BATCHES, ATTEMPTS, BATCHES, SCHEMA_REGISTRY, Row
-from leanops.usecases.journal import wait_left_ms
+from leanops.usecases.attempts import wait_left_ms
 from leanops.usecases.operation_log import all_standing
 from leanops.usecases.pipeline.late_batches import has_late_batches
 from leanops.usecases.platform import Platform

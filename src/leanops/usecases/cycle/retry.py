@@ -1,9 +1,9 @@
 """A topic that failed or was parked is tried again."""
 
 from leanops.domain.table.batch import CURATED, STANDARDIZED
-from leanops.usecases.journal import forget_failures
+from leanops.usecases.attempts import forget_failures
 from leanops.usecases.leases import held
-from leanops.usecases.operations.places import settle
+from leanops.usecases.operations.start import settle
 from leanops.usecases.platform import Platform
 from leanops.usecases.topics.registry import Topic, find_topic
 

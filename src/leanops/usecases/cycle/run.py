@@ -18,13 +18,14 @@ from leanops.domain.table.operation import Accept, Scope
 from leanops.domain.table.outcome import Outcome, packed
 from leanops.domain.table.warnings import batch_warnings
 from leanops.ports.tables import Lake
+from leanops.usecases.attempts import forget_failures, record_failure
 from leanops.usecases.cycle.plan import TopicPlan, plan_cycle
-from leanops.usecases.journal import abandon, forget_failures, record_failure
+from leanops.usecases.journal import abandon
 from leanops.usecases.leases import Lease, check, held
 from leanops.usecases.operation_log import standing
-from leanops.usecases.operations.resume import finish as finish_operation
-from leanops.usecases.operations.resume import is_due
 from leanops.usecases.operations.start import rebuild_held
+from leanops.usecases.operations.unfinished import finish as finish_operation
+from leanops.usecases.operations.unfinished import is_due
 from leanops.usecases.pipeline import curate, standardize
 from leanops.usecases.pipeline.commit import commit
 from leanops.usecases.pipeline.drift import note_kinds

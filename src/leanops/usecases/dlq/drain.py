@@ -9,14 +9,13 @@ from itertools import islice
 from typing import Any
 
 from leanops.domain.errors import StateConflictError
-from leanops.domain.event.envelope import BadEnvelope, Envelope, encoded, envelopes_in
-from leanops.domain.failures import DEAD_LETTERS, Rule, Status
+from leanops.domain.failures import DEAD_LETTERS, Status
 from leanops.domain.table.definitions import ERRORS, FAILURE
 from leanops.domain.table.history import TableView, expirable
 from leanops.ports.files import Files
-from leanops.ports.queue import MAX_RECEIVES, Queue, Received, dead_letters
+from leanops.ports.queue import MAX_RECEIVES, Queue, dead_letters
 from leanops.ports.state import ERROR_TRACKER, Row, Stored
-from leanops.usecases.ingest.archive import DeadLetter, bury
+from leanops.usecases.ingest.archive import archive, exceeded
 from leanops.usecases.leases import Lease, check, held
 from leanops.usecases.platform import Platform
 from leanops.usecases.retry import Patience
@@ -48,31 +47,20 @@ class Drained:
 def process(
     platform: Platform, queue: Queue, files: Files, names: Iterable[str], topic_of: Callable[[str], str]
 ) -> int:
-    """Bury every event in the dead-letter queues of these queues; how many there were."""
-    buried = 0
+    """Archive every event in the dead-letter queues of these queues; how many there were."""
+    archived = 0
     for name in names:
         topic, dead = topic_of(name), dead_letters(name)
         while received := queue.receive(dead, MESSAGES_PER_RECEIVE, VISIBILITY_S):
             reason = f"it was received {MAX_RECEIVES} times and never succeeded"
             letters = [letter for message in received for letter in exceeded(topic, message, reason)]
-            platform.step("before bury")
-            bury(letters, files, platform.state, platform.clock)
-            platform.step("after bury")
+            platform.step("before archive")
+            archive(letters, files, platform.state, platform.clock)
+            platform.step("after archive")
             queue.delete(dead, [message.receipt for message in received])
             platform.step("after delete")
-            buried += len(letters)
-    return buried
-
-
-def exceeded(topic: str, message: Received, reason: str) -> list[DeadLetter]:
-    """The dead letters of a message that failed too often, one for each event."""
-    return [_exceeded(topic, found, reason) for found in envelopes_in(message.body)]
-
-
-def _exceeded(topic: str, found: Envelope | BadEnvelope, reason: str) -> DeadLetter:
-    if isinstance(found, BadEnvelope):
-        return DeadLetter(topic, found.body, Rule.RECEIVES_EXCEEDED, reason, found.message_id)
-    return DeadLetter(topic, encoded(found), Rule.RECEIVES_EXCEEDED, reason, found.message_id, found.publish_time)
+            archived += len(letters)
+    return archived
 
 
 @contextmanager

@@ -1,116 +1,72 @@
-"""What comes as a whole and is buried piece by piece, over as many calls as it takes: error output, queue messages."""
+"""What Firehose could not deliver: each line of its error output becomes a dead letter."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
-from hashlib import sha256
+from collections.abc import Iterator
 
-from leanops.domain.errors import RetryableError
-from leanops.ports.clock import Clock
-from leanops.ports.files import Files
+import msgspec
+
+from leanops.domain.event.record import Unroutable
 from leanops.ports.objects import Objects
-from leanops.ports.state import StateStore
-from leanops.usecases.ingest.archive import DeadLetter, bury
-from leanops.usecases.retry import Patience
+from leanops.usecases.ingest.archive import DeadLetter, unroutable
+from leanops.usecases.ingest.archive_chunks import ChunkedArchive, marker_of
 
-PROGRESS = "dlq/progress/"
-"""How far each object or message is buried; a chunk is done before its end is written here."""
 PART_BYTES = 4 << 20
-CHUNK_LETTERS = 500
-THREADS = 16
 
 
-@dataclass(frozen=True)
-class Burial:
-    """What is needed to bury what comes as objects or messages."""
+class _Undelivered(msgspec.Struct, rename="camel"):
+    """A line of Firehose's error output."""
 
-    files: Files
-    state: StateStore
-    clock: Clock
-    patience: Patience = field(default_factory=Patience)
-    chunk_letters: int = CHUNK_LETTERS
-
-    def bury(self, letter: DeadLetter) -> None:
-        """One letter, once however often it comes."""
-        self.patience.persist(lambda: bury([letter], self.files, self.state, self.clock))
+    raw_data: bytes
+    error_code: str = "no code"
 
 
-def bury_object(
-    burial: Burial, objects: Objects, key: str, identity: str, letter_of: Callable[[bytes], DeadLetter]
-) -> int | None:
-    """Bury the lines that are left of an object; how many they were, None where it is gone.
+_undelivered = msgspec.json.Decoder(_Undelivered)
 
-    Where patience is over it raises RetryableError, and the next call goes on behind the last whole chunk.
+
+def archive_object(archive: ChunkedArchive, objects: Objects, key: str, identity: str) -> int | None:
+    """Archive the lines that are left of an object; how many there were, None if it is gone.
+
+    Raises RetryableError when time is up; the next call continues after the last whole chunk.
     """
-    if burial.patience.persist(lambda: objects.part(key, 0, 1)) is None:
+    if archive.patience.persist(lambda: objects.part(key, 0, 1)) is None:
         return None
-    marker = _marker(identity)
-    chunks = _chunks(burial, objects, key, _position(burial, marker))
-    return _bury(burial, marker, (([letter_of(line) for line in lines], end) for lines, end in chunks))
+    marker = marker_of(identity)
+    chunks = _chunks(archive, objects, key, archive.position(marker))
+    return archive.archive_chunks(marker, (([dead_letter(line) for line in lines], end) for lines, end in chunks))
 
 
-def bury_message(burial: Burial, identity: str, letters: Sequence[DeadLetter]) -> int:
-    """Bury the events that are left of a message; how many they were. It raises and goes on as for an object.
-
-    A message of one chunk needs no marker: it is deleted, or comes again as a whole.
-    """
-    size = burial.chunk_letters
-    if len(letters) <= size:
-        return _bury(burial, None, [(letters, len(letters))])
-    marker = _marker(identity)
-    starts = range(_position(burial, marker), len(letters), size)
-    return _bury(burial, marker, ((letters[start : start + size], start + size) for start in starts))
+def dead_letter(line: bytes) -> DeadLetter:
+    """The record of a line of the error output, with the reason Firehose gives."""
+    try:
+        found = _undelivered.decode(line)
+    except (ValueError, RecursionError):
+        return unroutable(Unroutable(line, None, "is not a line of Firehose's error output"))
+    reason = f"Firehose did not deliver it: {found.error_code[:80]}; see its log"
+    return unroutable(Unroutable(found.raw_data, None, reason))
 
 
-def _bury(burial: Burial, marker: str | None, chunks: Iterable[tuple[Sequence[DeadLetter], int]]) -> int:
-    buried = 0
-    with ThreadPoolExecutor(THREADS, thread_name_prefix="bury") as pool:
-        for letters, end in chunks:
-            # At least one chunk a call, so that it ends however little time a call has.
-            if buried and burial.patience.give_up():
-                raise RetryableError(f"{buried} records are put aside; the rest follows when the event comes again")
-            list(pool.map(burial.bury, letters))
-            if marker:
-                _note(burial, marker, end)
-            buried += len(letters)
-    return buried
-
-
-def _marker(identity: str) -> str:
-    return PROGRESS + sha256(identity.encode()).hexdigest()
-
-
-def _position(burial: Burial, marker: str) -> int:
-    return int(burial.patience.persist(lambda: burial.files.get(marker)) or 0)
-
-
-def _note(burial: Burial, marker: str, end: int) -> None:
-    burial.patience.persist(lambda: burial.files.put(marker, str(end).encode()))
-
-
-def _chunks(burial: Burial, objects: Objects, key: str, start: int) -> Iterator[tuple[list[bytes], int]]:
-    """The lines from here, so many and so large together as are buried at once, with the position behind them."""
+def _chunks(archive: ChunkedArchive, objects: Objects, key: str, start: int) -> Iterator[tuple[list[bytes], int]]:
+    """Chunks of lines, bounded in number and bytes, each with the position after it."""
     lines: list[bytes] = []
     size, end = 0, start
-    for line, end in _lines(burial, objects, key, start):
+    for line, end in _lines(archive, objects, key, start):
         if line.strip():
             lines.append(line)
             size += len(line)
-        if len(lines) == burial.chunk_letters or size > PART_BYTES:
+        if len(lines) == archive.chunk_letters or size > PART_BYTES:
             yield lines, end
             lines, size = [], 0
     if lines:
         yield lines, end
 
 
-def _lines(burial: Burial, objects: Objects, key: str, start: int) -> Iterator[tuple[bytes, int]]:
-    """Every line from here, with the position behind it."""
+def _lines(archive: ChunkedArchive, objects: Objects, key: str, start: int) -> Iterator[tuple[bytes, int]]:
+    """Every line from `start` on, with the position after it."""
 
     def part() -> bytes | None:
         return objects.part(key, position + len(rest), PART_BYTES)
 
     position, rest = start, b""
-    while found := burial.patience.persist(part):
+    while found := archive.patience.persist(part):
         *whole, rest = (rest + found).split(b"\n")
         for line in whole:
             position += len(line) + 1

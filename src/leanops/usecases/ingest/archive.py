@@ -7,12 +7,21 @@ from datetime import datetime
 from hashlib import sha256
 
 from leanops.domain.errors import InvalidTopicError, StateConflictError
-from leanops.domain.event.envelope import EARLIEST_MICROS, LATEST_MICROS, LONGEST_ID, encoded
+from leanops.domain.event.envelope import (
+    EARLIEST_MICROS,
+    LATEST_MICROS,
+    LONGEST_ID,
+    BadEnvelope,
+    Envelope,
+    encoded,
+    envelopes_in,
+)
 from leanops.domain.event.names import check_topic, queue_name
 from leanops.domain.event.record import Unroutable, envelope_again
 from leanops.domain.failures import DEAD_LETTERS, Rule, error_id
 from leanops.ports.clock import Clock, millis
 from leanops.ports.files import Files
+from leanops.ports.queue import Received
 from leanops.ports.state import ERROR_TRACKER, Row, StateStore
 
 NO_TOPIC = "unknown"
@@ -55,7 +64,18 @@ def unroutable(found: Unroutable) -> DeadLetter:
     return DeadLetter(again.topic, encoded(again), Rule.UNROUTABLE, found.reason, again.message_id, again.publish_time)
 
 
-def bury(letters: Sequence[DeadLetter], files: Files, state: StateStore, clock: Clock) -> None:
+def exceeded(topic: str, message: Received, reason: str) -> list[DeadLetter]:
+    """The dead letters of a message that failed too often, one for each event."""
+    return [_exceeded(topic, found, reason) for found in envelopes_in(message.body)]
+
+
+def _exceeded(topic: str, found: Envelope | BadEnvelope, reason: str) -> DeadLetter:
+    if isinstance(found, BadEnvelope):
+        return DeadLetter(topic, found.body, Rule.RECEIVES_EXCEEDED, reason, found.message_id)
+    return DeadLetter(topic, encoded(found), Rule.RECEIVES_EXCEEDED, reason, found.message_id, found.publish_time)
+
+
+def archive(letters: Sequence[DeadLetter], files: Files, state: StateStore, clock: Clock) -> None:
     """Archive the letters and note each, once however often it comes."""
     now = clock()
     for letter in letters:

@@ -1,4 +1,4 @@
-"""Messages that a platform hands over: an outage costs them nothing, a bad one fails alone and is buried in the end.
+"""Messages that a platform hands over: an outage costs them nothing, a bad one fails alone and is archived in the end.
 
 Where Lambda receives, every receive counts, in an outage as well. So the queue gives a message up late
 (PLATFORM_RECEIVES), an outage stops consumption at once, and failures of a message's own are counted here.
@@ -13,8 +13,8 @@ from leanops.domain.errors import InfrastructureError, LeanOpsError, RetryableEr
 from leanops.ports.clock import millis
 from leanops.ports.queue import MAX_RECEIVES, RETENTION_MS, Received
 from leanops.ports.state import MESSAGE_FAILURES, Row
-from leanops.usecases.dlq.drain import exceeded
-from leanops.usecases.dlq.firehose_errors import Burial, bury_message
+from leanops.usecases.ingest.archive import exceeded
+from leanops.usecases.ingest.archive_chunks import ChunkedArchive
 from leanops.usecases.ingest.breakers import Breakers
 from leanops.usecases.ingest.process import Ingested, Processor, ingest
 
@@ -41,8 +41,8 @@ def consume(processor: Processor, breakers: Breakers, queue: str, messages: Sequ
         _ingest(processor, queue, messages[: _allowed(breakers, queue, len(messages))], found)
     except OUTAGES as outage:
         found.outage = str(outage)
-    failed = len(found.failed) + found.buried
-    _bury_hopeless(processor, queue, found)
+    failed = len(found.failed) + found.archived
+    _archive_hopeless(processor, queue, found)
     found.again = found.left_of(messages)
     # One that cannot be told is no reason to deliver these messages again.
     with suppress(LeanOpsError):
@@ -79,14 +79,14 @@ def _ingest(processor: Processor, queue: str, messages: Sequence[Received], foun
                 _ingest(processor, queue, half, found)
 
 
-def _bury_hopeless(processor: Processor, queue: str, found: Consumed) -> None:
+def _archive_hopeless(processor: Processor, queue: str, found: Consumed) -> None:
     """Count the failures; a message with too many becomes dead letters, and is done."""
     for message, reason in zip(found.failed, found.reasons, strict=True):
-        # Where that fails, for whatever reason, the message comes again and is counted or buried then.
+        # Where that fails, for whatever reason, the message comes again and is counted or archived then.
         with suppress(Exception):
             failures = _counted(processor, f"{queue}/{message.receipt}")
             if failures >= OWN_FAILURES:
-                found.buried += _buried(processor, queue, message, f"it failed {failures} times: {reason}")
+                found.archived += _archived(processor, queue, message, f"it failed {failures} times: {reason}")
                 found.done.append(message.receipt)
 
 
@@ -100,7 +100,7 @@ def _counted(processor: Processor, message: str) -> int:
     return failures
 
 
-def _buried(processor: Processor, queue: str, message: Received, reason: str) -> int:
-    burial = Burial(processor.files, processor.state, processor.clock, processor.patience)
+def _archived(processor: Processor, queue: str, message: Received, reason: str) -> int:
+    archive = ChunkedArchive(processor.files, processor.state, processor.clock, processor.patience)
     letters = exceeded(processor.topic_of(queue), message, reason)
-    return bury_message(burial, f"{queue}/{message.receipt}", letters)
+    return archive.archive_message(f"{queue}/{message.receipt}", letters)

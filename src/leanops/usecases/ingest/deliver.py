@@ -12,7 +12,7 @@ from leanops.domain.table.definitions import RAW
 from leanops.domain.table.history import TableView, expirable, valid_watermark
 from leanops.ports.delivery import Buffer, Waiting
 from leanops.ports.files import Files
-from leanops.usecases.ingest.archive import bury, unroutable
+from leanops.usecases.ingest.archive import archive, unroutable
 from leanops.usecases.journal import open_batch
 from leanops.usecases.platform import Platform
 from leanops.usecases.topics.registry import list_topics
@@ -94,7 +94,7 @@ def _flush(stream: Stream, flush_id: str) -> Flushed:
     for found in unroutables:
         keep()
         try:
-            bury([unroutable(found)], stream.files, platform.state, platform.clock)
+            archive([unroutable(found)], stream.files, platform.state, platform.clock)
         except Exception as failure:  # noqa: BLE001 - a letter that cannot be archived stops no table
             result.failures[UNROUTABLE] = platform.explain(failure)
             left.append(found.record)

@@ -18,7 +18,7 @@ from leanops.ports.delivery import MAX_RECORD_BYTES, Delivery
 from leanops.ports.files import Files
 from leanops.ports.queue import Queue, Receipt, Received
 from leanops.ports.state import StateStore
-from leanops.usecases.ingest.archive import DeadLetter, bury
+from leanops.usecases.ingest.archive import DeadLetter, archive
 from leanops.usecases.ingest.claim_checks import Event, events_in, is_claim
 from leanops.usecases.ingest.repeats import known, remember
 from leanops.usecases.platform import no_step
@@ -57,7 +57,7 @@ class Ingested:
     reasons: list[str] = field(default_factory=list)
     events: int = 0
     repeats: int = 0
-    buried: int = 0
+    archived: int = 0
     forgotten: int = 0
     """Delivered, but not remembered: a repeat of them will be delivered, too."""
 
@@ -172,13 +172,13 @@ class _Batch:
         processor = self.processor
         if processor.idempotency_hours:
             result.repeats += processor.patience.persist(self._drop_repeats, self.hold)
-        self._bury()
+        self._archive()
         processor.step("before put")
         self._deliver()
         processor.step("after put")
         if processor.idempotency_hours:
             result.forgotten += self._remember()
-        result.events, result.buried = result.events + len(self.records), result.buried + len(self.letters)
+        result.events, result.archived = result.events + len(self.records), result.archived + len(self.letters)
         result.done += self.done
         self._begin()
 
@@ -244,15 +244,15 @@ class _Batch:
                 self.hold()
                 self._held = time.monotonic()
 
-    def _bury(self) -> None:
+    def _archive(self) -> None:
         """Archive what cannot go on."""
         processor = self.processor
         for letter in self.letters:
             self._keep()
-            processor.step("before bury")
-            noted = partial(bury, [letter], processor.files, processor.state, processor.clock)
+            processor.step("before archive")
+            noted = partial(archive, [letter], processor.files, processor.state, processor.clock)
             processor.patience.persist(noted, self.hold)
-            processor.step("after bury")
+            processor.step("after archive")
 
     def _deliver(self) -> None:
         """Put every record; of a put that took only a part, the rest again."""

@@ -11,9 +11,10 @@ from leanops.domain.errors import (
     UsageError,
 )
 from leanops.domain.table.batch import CURATED, STANDARDIZED
-from leanops.domain.table.history import TableView, has_batch, is_ancestor
+from leanops.domain.table.history import TableView, has_batch, is_ancestor, is_same_data
 from leanops.domain.table.operation import Accept, Accepted, Operation, Scope, Stage, Standing, Work
-from leanops.usecases.journal import forget_failures, schema_of_version
+from leanops.usecases.attempts import forget_failures
+from leanops.usecases.journal import schema_of_version
 from leanops.usecases.leases import Lease, check, held, is_held
 from leanops.usecases.operation_log import advance, agree, begin_attempt, block, close, standing
 from leanops.usecases.operations.activate import activate
@@ -21,13 +22,11 @@ from leanops.usecases.operations.build_curated import build_curated
 from leanops.usecases.operations.build_standardized import build_standardized
 from leanops.usecases.operations.compare import Comparison, compare
 from leanops.usecases.operations.keep_older_versions import carry_over
-from leanops.usecases.operations.places import is_stale
-from leanops.usecases.operations.restore import roll_back
+from leanops.usecases.operations.restore import roll_back, take_back_errors
 from leanops.usecases.operations.shadow import Progress, Shadow, continue_attempts, forget_shadow, forget_shadows, quiet
 from leanops.usecases.operations.swap import swap
-from leanops.usecases.operations.take_back import take_back_errors
 from leanops.usecases.platform import Platform, key_check
-from leanops.usecases.topics.registry import undo_pause
+from leanops.usecases.topics.registry import find_topic, undo_pause
 
 OPERATION = "operation"
 """Where tries of a topic's operation are counted, beside those of its layers."""
@@ -141,6 +140,22 @@ def resume(
         done = carry_out(platform, found, lease, progress)
         forget_failures(platform, topic, OPERATION)
         return done
+
+
+def is_stale(platform: Platform, found: Standing) -> bool:
+    """Whether nothing of an operation was done and its tables have moved: who wrote it down had lost the topic."""
+    operation = found.operation
+    if found.stage == Stage.GOING and operation.scope != Scope.NONE:
+        return False
+    if operation.scope == Scope.NONE and operation.work == Work.DEPLOY:
+        active = platform.schemas.active(operation.topic)
+        return (active.version if active else None) not in (operation.previous, operation.version)
+    standardized = platform.catalog.load(platform.rules.databases.standardized_table(operation.topic))
+    if operation.attempts or standardized is None or standardized.head == operation.back_to:
+        return False
+    if operation.work == Work.ROLLBACK and find_topic(platform, operation.topic).reason == operation.pause_reason:
+        return False
+    return not is_same_data(standardized, operation.standardized_head)
 
 
 def cancel(platform: Platform, topic: str) -> Operation:

@@ -16,8 +16,8 @@ from leanops.usecases.journal import schema_of_version
 from leanops.usecases.leases import Lease, held
 from leanops.usecases.operation_log import begin, check_free
 from leanops.usecases.operations.execute import carry_out
-from leanops.usecases.operations.places import new_operation, settle
 from leanops.usecases.operations.shadow import Progress, quiet
+from leanops.usecases.operations.start import new_operation, settle
 from leanops.usecases.pipeline.late_batches import has_late_batches
 from leanops.usecases.platform import Platform
 from leanops.usecases.topics.registry import check_running, find_topic

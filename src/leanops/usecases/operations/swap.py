@@ -16,7 +16,8 @@ from leanops.domain.table.history import (
     watermark_of,
 )
 from leanops.domain.table.operation import Operation, Scope
-from leanops.usecases.journal import forget_failures, set_checkpoint
+from leanops.usecases.attempts import forget_failures
+from leanops.usecases.journal import set_checkpoint
 from leanops.usecases.leases import Lease, check
 from leanops.usecases.operations.build_curated import curated_batch, curated_counts
 from leanops.usecases.operations.build_standardized import standardized_batch, standardized_counts

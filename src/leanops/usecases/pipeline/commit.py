@@ -4,7 +4,8 @@ from leanops.domain.errors import CommitRefusedError, UnbalancedBatchError
 from leanops.domain.table.batch import Batch
 from leanops.domain.table.history import Snapshot, has_batch, watermark_from
 from leanops.ports.tables import Lake
-from leanops.usecases.journal import record_failure, set_checkpoint
+from leanops.usecases.attempts import record_failure
+from leanops.usecases.journal import set_checkpoint
 from leanops.usecases.leases import Lease, check
 from leanops.usecases.pipeline.late_batches import without_late_batches
 from leanops.usecases.pipeline.prepared import Prepared

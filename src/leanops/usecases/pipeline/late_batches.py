@@ -7,7 +7,8 @@ from leanops.domain.errors import UnbalancedBatchError
 from leanops.domain.table.batch import pipeline_id
 from leanops.domain.table.history import Snapshot, TableView, has_batch, is_compaction, is_empty
 from leanops.ports.state import ABANDONED_BATCHES
-from leanops.usecases.journal import checkpoint, open_batch, record_failure, recorded_batches
+from leanops.usecases.attempts import record_failure
+from leanops.usecases.journal import checkpoint, open_batch, recorded_batches
 from leanops.usecases.leases import Lease, check
 from leanops.usecases.platform import Platform
 

@@ -15,9 +15,8 @@ from leanops.usecases.operation_log import begin, check_free
 from leanops.usecases.operations.activate import fingerprint, record_version
 from leanops.usecases.operations.compare import Comparison
 from leanops.usecases.operations.execute import carry_out
-from leanops.usecases.operations.places import has_rows, new_operation, settle
 from leanops.usecases.operations.shadow import Progress, quiet
-from leanops.usecases.operations.start import rebuild_held
+from leanops.usecases.operations.start import has_rows, new_operation, rebuild_held, settle
 from leanops.usecases.platform import Platform, secret_key
 from leanops.usecases.schemas.validate import breaking_problems, table_problems, version_problems
 from leanops.usecases.topics.registry import check_running, enable_topic, find_topic

@@ -11,7 +11,7 @@ from leanops.ports.schemas import Pending
 from leanops.usecases.audit import Actor, record_action
 from leanops.usecases.operation_log import standing
 from leanops.usecases.operations.execute import cancel
-from leanops.usecases.operations.resume import finish, is_due
+from leanops.usecases.operations.unfinished import finish, is_due
 from leanops.usecases.platform import Platform
 from leanops.usecases.schemas.deploy import Consent, Deployed, deploy_schema, keys_unasked
 from leanops.usecases.schemas.plan_gate import plan_on_rows, problems_on_rows

@@ -8,7 +8,7 @@ from leanops.domain.problems import Code, Problem
 from leanops.domain.schema.diff import Difference, Kind
 from leanops.domain.schema.model import Schema
 from leanops.domain.schema.plan import SchemaPlan
-from leanops.usecases.operations.places import has_rows
+from leanops.usecases.operations.start import has_rows
 from leanops.usecases.platform import Platform
 
 LOOKED_AT = 10_000

@@ -5,8 +5,8 @@ from collections.abc import Callable
 from leanops.domain.errors import LeaseHeldError, OperationBlockedError, StaleOperationError
 from leanops.domain.table.operation import Operation, Standing, Work
 from leanops.ports.state import ATTEMPTS
+from leanops.usecases.attempts import record_failure, wait_left_ms
 from leanops.usecases.audit import Actor, record_action
-from leanops.usecases.journal import record_failure, wait_left_ms
 from leanops.usecases.operation_log import all_standing
 from leanops.usecases.operations.execute import OPERATION, resume
 from leanops.usecases.platform import Platform
