@@ -11,8 +11,8 @@ from bench.rows import Row, row, say
 from leanops.domain.event.envelope import Envelope
 from leanops.domain.event.lines import Event
 from leanops.domain.event.record import raw_record
+from leanops.runtimes.background import DeliveryPart, breakers_of, process, processor_of, stream_of
 from leanops.runtimes.embedded import Embedded, create_home
-from leanops.runtimes.ingestion import DeliveryPart, breakers_of, process, processor_of, stream_of
 from leanops.usecases.ingest.deliver import Limits, Stream, deliver
 from leanops.usecases.ingest.publish import publish
 from leanops.usecases.retry import Patience

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from leanops.emulation.found import Check
-from leanops.emulation.phases import Emulation
+from leanops.emulation.play.phases import Emulation
 from leanops.emulation.scenario import Scenario
-from leanops.emulation.verify import TopicVerdict, Verdict
+from leanops.emulation.verify.found import Check
+from leanops.emulation.verify.verdict import TopicVerdict, Verdict
 from leanops.runtimes.embedded import Embedded
 from tests.stories import EVERYTHING
 

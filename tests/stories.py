@@ -2,8 +2,8 @@
 
 from datetime import UTC, datetime, timedelta
 
-from leanops.emulation.generator import Message
-from leanops.emulation.kinds import Kind
+from leanops.emulation.events.generator import Message
+from leanops.emulation.events.kinds import Kind
 from leanops.emulation.scenario import DAYS, Scenario
 from tests.oracle.rows import RawRow
 

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyiceberg.table import Table
 
-from leanops.emulation.boundaries import local
-from leanops.emulation.phases import Emulation
+from leanops.emulation.play.phases import Emulation
+from leanops.emulation.verify.boundaries import local
 
 Row = dict[str, Any]
 

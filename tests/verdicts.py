@@ -2,10 +2,10 @@
 
 from dataclasses import replace
 
-from leanops.emulation.boundaries import Boundaries, Run
-from leanops.emulation.found import Check, Wrong
 from leanops.emulation.scenario import Scenario, Step
-from leanops.emulation.verify import TopicVerdict, Verdict
+from leanops.emulation.verify.boundaries import Boundaries, Run
+from leanops.emulation.verify.found import Check, Wrong
+from leanops.emulation.verify.verdict import TopicVerdict, Verdict
 
 HOSTILE = '<script>alert("x")</script>&'
 

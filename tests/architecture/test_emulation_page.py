@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from leanops.emulation.kinds import Kind
+from leanops.emulation.events.kinds import Kind
 
 PAGE = (Path(__file__).parents[2] / "docs/emulation.md").read_text(encoding="utf-8")
 

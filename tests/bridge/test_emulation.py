@@ -13,16 +13,16 @@ from leanops.adapters.gcp.publisher import PubSubPublisher
 from leanops.adapters.gcp.topics import PubSubTopics
 from leanops.domain.errors import EmulationError, UsageError
 from leanops.emulation import ledger
-from leanops.emulation.boundaries import boundaries_of
-from leanops.emulation.crossing import Crossing, missing
-from leanops.emulation.fates import Fates
-from leanops.emulation.feed import Feed, land, make_part, send
-from leanops.emulation.generator import DAY
-from leanops.emulation.homes import fresh_home, scenario_of
-from leanops.emulation.kinds import COPIES
-from leanops.emulation.pubsub import prepare
+from leanops.emulation.events.generator import DAY
+from leanops.emulation.events.kinds import COPIES
+from leanops.emulation.play.crossing import Crossing, missing
+from leanops.emulation.play.feed import Feed, land, make_part, send
+from leanops.emulation.play.homes import fresh_home, scenario_of
+from leanops.emulation.play.pubsub import prepare
 from leanops.emulation.scenario import PUBSUB, Scenario
-from leanops.emulation.verify import Verdict, verify
+from leanops.emulation.verify.boundaries import boundaries_of
+from leanops.emulation.verify.fates import Fates
+from leanops.emulation.verify.verdict import Verdict, verify
 from leanops.entrypoints.cli.app import run
 from leanops.runtimes.embedded import Embedded
 from leanops.usecases.topics.registry import add_topics

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from leanops.emulation.homes import fresh_home
-from leanops.emulation.phases import Emulation
+from leanops.emulation.play.homes import fresh_home
+from leanops.emulation.play.phases import Emulation
 from leanops.emulation.scenario import Scenario
 from leanops.runtimes.embedded import Embedded
 from tests.emulated import DONE, LANDED, SCHEMA, SIZES, WHOLE, Story, opened

@@ -13,11 +13,11 @@ from pyspark.sql import functions as F
 from leanops.domain.schema.model import ColumnType, DateFormat, TypeName
 from leanops.domain.table.definitions import RAW
 from leanops.domain.table.outcome import Outcome
-from leanops.emulation.homes import fresh_home
-from leanops.emulation.kinds import Kind
-from leanops.emulation.phases import Emulation
+from leanops.emulation.events.kinds import Kind
+from leanops.emulation.play.homes import fresh_home
+from leanops.emulation.play.phases import Emulation
 from leanops.emulation.scenario import DAYS, Scenario
-from leanops.emulation.verify import Verdict
+from leanops.emulation.verify.verdict import Verdict
 from leanops.runtimes.embedded import Embedded
 from leanops.transforms import curate, standardize
 from leanops.transforms.casts import cast

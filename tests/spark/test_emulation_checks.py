@@ -10,9 +10,9 @@ import pytest
 from pyiceberg.types import LongType, StringType
 
 from leanops.adapters.sql.buffer import SqlBuffer
-from leanops.emulation.found import Check
-from leanops.emulation.phases import Emulation
-from leanops.emulation.verify import Verdict
+from leanops.emulation.play.phases import Emulation
+from leanops.emulation.verify.found import Check
+from leanops.emulation.verify.verdict import Verdict
 from leanops.usecases.ingest import deliver
 from tests.emulated import DONE, SIZES, WHOLE, Story, of, opened
 from tests.stories import told

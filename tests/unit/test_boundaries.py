@@ -14,7 +14,7 @@ from leanops.domain.table.batch import CURATED, STANDARDIZED, Batch
 from leanops.domain.table.definitions import OPS, RAW
 from leanops.domain.table.definitions import STANDARDIZED as STANDARDIZED_TABLE
 from leanops.domain.table.history import TableView, watermark_of
-from leanops.emulation.boundaries import boundaries_of, local
+from leanops.emulation.verify.boundaries import boundaries_of, local
 from leanops.runtimes.embedded import Embedded, create_home
 
 TOPIC, RAW_TABLE, TABLE = "orders", "iceberg_raw_db.orders_staging", "iceberg_standardized_db.orders"

@@ -16,7 +16,7 @@ from leanops.domain.breaker import Breaker, BreakerRules, State, breaker_of
 from leanops.domain.event.envelope import Envelope, encoded, micros
 from leanops.ports.queue import Outgoing, Received
 from leanops.ports.state import BREAKERS, Key, Row, StateTable, Stored
-from leanops.runtimes import ingestion
+from leanops.runtimes import background
 from leanops.runtimes.embedded import Embedded
 from leanops.usecases.ingest.breakers import Breakers
 from leanops.usecases.retry import Patience
@@ -241,8 +241,8 @@ class Consumption:
         self.runtime.queue.close()
         self.runtime.queue = self.queue
         add_topic(self.runtime.platform, "orders")
-        self.processor = ingestion.processor_of(self.runtime, Patience())
-        self.breakers = ingestion.breakers_of(self.runtime)
+        self.processor = background.processor_of(self.runtime, Patience())
+        self.breakers = background.breakers_of(self.runtime)
 
     def send(self, *bodies: bytes) -> None:
         self.queue.send([Outgoing("orders", body) for body in bodies])
@@ -250,7 +250,7 @@ class Consumption:
     def turn(self) -> int:
         """One turn; how many receives it made."""
         before = self.queue.receives
-        ingestion.process(self.runtime, self.processor, self.breakers)
+        background.process(self.runtime, self.processor, self.breakers)
         return self.queue.receives - before
 
     def state(self) -> State:

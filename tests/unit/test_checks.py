@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from leanops.domain.payload.columns import register
 from leanops.domain.payload.paths import path_of
-from leanops.emulation.drifted import ADDED, REMOVED, TYPE_CHANGED, UNTOLD, Line, Seen, compare
-from leanops.emulation.layers import misnamed, plain_name
+from leanops.emulation.verify.drifted import ADDED, REMOVED, TYPE_CHANGED, UNTOLD, Line, Seen, compare
+from leanops.emulation.verify.layers import misnamed, plain_name
 
 NUMBER, STRING = frozenset({"number"}), frozenset({"string"})
 BOTH = NUMBER | STRING

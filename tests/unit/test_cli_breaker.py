@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from leanops.runtimes.background import breakers_of
 from leanops.runtimes.embedded import Embedded
-from leanops.runtimes.ingestion import breakers_of
 from tests.unit.conftest import Leanops
 from tests.unit.test_cli_topics import audit
 

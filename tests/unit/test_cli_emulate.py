@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from leanops.emulation.homes import fresh_home, held, scenario_of
+from leanops.emulation.play.homes import fresh_home, held, scenario_of
 from leanops.emulation.scenario import Scenario
 from tests.unit.conftest import Leanops, Ran
 
@@ -155,7 +155,7 @@ def test_a_home_is_free_for_the_next_command_and_at_any_time_for_those_that_only
 
 def test_the_home_of_another_process_is_free_as_soon_as_that_one_is_killed(leanops: Leanops, place: Path) -> None:
     program = (
-        "import sys, time; from pathlib import Path; from leanops.emulation.homes import held; "
+        "import sys, time; from pathlib import Path; from leanops.emulation.play.homes import held; "
         "from leanops.emulation.scenario import Scenario\n"
         "with held(Path(sys.argv[1]), Scenario()): print('held', flush=True); time.sleep(600)"
     )

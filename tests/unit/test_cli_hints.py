@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from leanops.entrypoints.cli.demo import print_next
+from leanops.entrypoints.cli.emulation.demo import print_next
 from leanops.entrypoints.cli.output import counted, near
 from tests.unit.conftest import Leanops
 

@@ -12,7 +12,7 @@ import pytest
 from leanops.adapters.sql.queue import SqlQueue
 from leanops.domain.table.balance import Totals
 from leanops.domain.table.definitions import ERRORS, STANDARDIZED
-from leanops.emulation.homes import fresh_home
+from leanops.emulation.play.homes import fresh_home
 from leanops.emulation.scenario import Scenario
 from leanops.entrypoints.cli.output import printable, shown
 from leanops.ports.clock import millis

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from leanops.entrypoints.cli import schema as commands
+from leanops.entrypoints.cli.schemas import schema as commands
 from leanops.runtimes.embedded import Embedded
 from leanops.usecases.leases import held
 from tests.builders import column, schema_text

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from leanops.runtimes import ingestion
+from leanops.runtimes import background
 from leanops.runtimes.embedded import Embedded
 from leanops.usecases.ingest.publish import publish
 from leanops.usecases.topics.registry import add_topic
@@ -34,7 +34,10 @@ def test_a_part_that_is_gone_is_an_exit_code_and_one_line(
     def die() -> int:
         raise SystemExit(1)
 
-    monkeypatch.setattr(ingestion, "parts_of", lambda *_: [Part("delivery", die, 0.0), Part("cycles", lambda: 0, 30.0)])
+    parts = [Part("delivery", die, 0.0), Part("cycles", lambda: 0, 30.0)]
+    monkeypatch.setattr(background, "parts_of", lambda *_: parts)
+        background, "parts_of", lambda *_: [Part("delivery", die, 0.0), Part("cycles", lambda: 0, 30.0)]
+    )
     ended = leanops("serve")
     assert (ended.code, ended.err.count("\n")) == (1, 1)
     assert ended.err.startswith("error: delivery ended unexpectedly (SystemExit)")

@@ -15,7 +15,7 @@ from leanops.domain.table.history import new_range, valid_watermark
 from leanops.ports.delivery import Waiting
 from leanops.ports.queue import Outgoing
 from leanops.ports.state import ERROR_TRACKER
-from leanops.runtimes.ingestion import DeliveryPart
+from leanops.runtimes.background import DeliveryPart
 from leanops.usecases.ingest import deliver as deliver_module
 from leanops.usecases.ingest.deliver import FLUSH_ID, KEPT_SNAPSHOTS, SNAPSHOTS_BEFORE_EXPIRY, Limits, deliver, is_due
 from leanops.usecases.topics.registry import add_topic

@@ -11,7 +11,7 @@ from jsonschema import Draft202012Validator
 
 from bench.data import TOPIC_SCHEMA
 from leanops.domain.schema.lint import lint
-from leanops.emulation.profiles import PROFILES
+from leanops.emulation.events.profiles import PROFILES
 from tests.oracle import vocabulary
 from tests.unit.test_lint_laws import CHANGES, WHOLE, written
 from tests.unit.test_schema import GOOD

@@ -15,13 +15,13 @@ from hypothesis import strategies as st
 
 from leanops.domain.table.batch import STANDARDIZED
 from leanops.emulation import ledger
-from leanops.emulation.boundaries import COUNTS
-from leanops.emulation.fates import RAW, work_out
-from leanops.emulation.generator import Message
-from leanops.emulation.layers import typed
-from leanops.emulation.leaves import MICROS
-from leanops.emulation.profile import VERSION, Profile
-from leanops.emulation.profiles import PROFILES
+from leanops.emulation.events.generator import Message
+from leanops.emulation.events.leaves import MICROS
+from leanops.emulation.events.profile import VERSION, Profile
+from leanops.emulation.events.profiles import PROFILES
+from leanops.emulation.verify.boundaries import COUNTS
+from leanops.emulation.verify.fates import RAW, work_out
+from leanops.emulation.verify.layers import typed
 from tests.oracle.model import Model
 from tests.oracle.rows import CuratedRow
 from tests.stories import all_told, is_copy, moment, raw_row, story

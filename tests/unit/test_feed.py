@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from leanops.domain.errors import EmulationError, QueueStoppedError
-from leanops.emulation import feed
-from leanops.emulation.homes import fresh_home
+from leanops.emulation.play import feed
+from leanops.emulation.play.homes import fresh_home
 from leanops.emulation.scenario import Scenario
+from leanops.runtimes.background import breakers_of
 from leanops.runtimes.embedded import Embedded
-from leanops.runtimes.ingestion import breakers_of
 from leanops.usecases.topics.registry import add_topics
 from tests.living import living, until
 
@@ -73,7 +73,7 @@ def test_what_stays_hidden_is_counted(runtime: Embedded, monkeypatch: pytest.Mon
 MAKING = """
 import sys
 from pathlib import Path
-from leanops.emulation.feed import Feed
+from leanops.emulation.play.feed import Feed
 from leanops.emulation.scenario import Scenario
 from leanops.runtimes.embedded import Embedded
 

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from leanops.domain.limits import Limits
 from leanops.domain.payload.flatten import Cell, ParseError, flat
 from leanops.domain.schema.lint import lint
-from leanops.emulation.generator import CHUNK, DAY, FIRST_DAY, Message
-from leanops.emulation.kinds import DAY2, DAY4, Kind
-from leanops.emulation.profile import Profile
-from leanops.emulation.profiles import PROFILES
+from leanops.emulation.events.generator import CHUNK, DAY, FIRST_DAY, Message
+from leanops.emulation.events.kinds import DAY2, DAY4, Kind
+from leanops.emulation.events.profile import Profile
+from leanops.emulation.events.profiles import PROFILES
 from tests.oracle import flat as oracle
 from tests.oracle.casts import check
 from tests.oracle.rows import key_of, period_of, version_of

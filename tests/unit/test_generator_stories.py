@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from leanops.emulation.broken import BROKEN
-from leanops.emulation.generator import DAY, HOUR, Message
-from leanops.emulation.kinds import DAY2, DAY4, Kind
-from leanops.emulation.profile import VERSION, Profile
-from leanops.emulation.profiles import PROFILES
+from leanops.emulation.events.broken import BROKEN
+from leanops.emulation.events.generator import DAY, HOUR, Message
+from leanops.emulation.events.kinds import DAY2, DAY4, Kind
+from leanops.emulation.events.profile import VERSION, Profile
+from leanops.emulation.events.profiles import PROFILES
 from leanops.emulation.scenario import DAYS
 from tests.oracle.casts import check
 from tests.stories import all_told, is_copy, story, told

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from leanops.domain.errors import UsageError
-from leanops.emulation.generator import phases
-from leanops.emulation.kinds import DAY1, DAY2, DAY4, GROUPS, Kind, with_rates
+from leanops.emulation.events.generator import phases
+from leanops.emulation.events.kinds import DAY1, DAY2, DAY4, GROUPS, Kind, with_rates
 
 
 def test_what_is_not_said_stays() -> None:

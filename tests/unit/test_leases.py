@@ -16,8 +16,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from leanops.domain.errors import LeaseHeldError, LeaseLostError, RetryableError
 from leanops.domain.leases import Held
 from leanops.ports.state import LOCKS
+from leanops.runtimes.background import parts_of
 from leanops.runtimes.embedded import Embedded
-from leanops.runtimes.ingestion import parts_of
 from leanops.usecases.leases import Lease, acquire, check, held, release, renew, unlock
 from leanops.usecases.platform import Platform
 from leanops.usecases.workers import CYCLES

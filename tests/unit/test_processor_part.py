@@ -10,8 +10,8 @@ from leanops.domain.errors import DeliveryUnavailableError, QueueUnavailableErro
 from leanops.domain.event.envelope import Envelope, encoded
 from leanops.ports.queue import Outgoing, dead_letters
 from leanops.ports.state import WORKERS
+from leanops.runtimes.background import QUEUE_PATIENCE_S, RETRY_QUEUE_S, ProcessorPart
 from leanops.runtimes.embedded import Embedded, create_home
-from leanops.runtimes.ingestion import QUEUE_PATIENCE_S, RETRY_QUEUE_S, ProcessorPart
 from leanops.usecases.ingest.room import Room
 from leanops.usecases.retry import Patience
 from leanops.usecases.topics.registry import add_topic

@@ -13,13 +13,13 @@ import pyarrow as pa
 import pytest
 import typer
 
-from leanops.emulation.fates import Database
-from leanops.emulation.flow import BAD, LEAST, drawn, graph_of
-from leanops.emulation.markup import Markup, element
-from leanops.emulation.page import page_of
-from leanops.emulation.report import Flow, Report, flow_of, report_of
-from leanops.emulation.verify import Verdict, counted
-from leanops.entrypoints.cli.verdicts import judge, summarise, tell
+from leanops.emulation.report.flow import BAD, LEAST, drawn, graph_of
+from leanops.emulation.report.markup import Markup, element
+from leanops.emulation.report.numbers import Flow, Report, flow_of, report_of
+from leanops.emulation.report.page import page_of
+from leanops.emulation.verify.fates import Database
+from leanops.emulation.verify.verdict import Verdict, counted
+from leanops.entrypoints.cli.emulation.verdicts import judge, summarise, tell
 from tests.verdicts import HOSTILE, broken, rows, scenario, topic, verdict
 
 

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from leanops.domain.errors import UsageError
-from leanops.emulation.homes import fresh_home, scenario_of
-from leanops.emulation.profiles import PROFILES
+from leanops.emulation.events.profiles import PROFILES
+from leanops.emulation.play.homes import fresh_home, scenario_of
 from leanops.emulation.scenario import DAYS, FILE, Scenario, Step
 from tests.stories import is_copy, story, told
 

@@ -10,12 +10,12 @@ import pytest
 from leanops.adapters.files.folder import Folder
 from leanops.adapters.files.schemas import SchemaFiles
 from leanops.ports.schemas import Pending
+from leanops.runtimes.background import parts_of
 from leanops.runtimes.embedded import Embedded
-from leanops.runtimes.ingestion import parts_of
-from leanops.runtimes.schemas import SchemaPart
 from leanops.usecases.leases import held
 from leanops.usecases.operation_log import standing
 from leanops.usecases.platform import Platform
+from leanops.usecases.schemas.watch import SchemaPart
 from leanops.usecases.topics.registry import add_topic
 from leanops.usecases.workers import CYCLES, SCHEMAS
 from tests.builders import NOW, schema, schema_text

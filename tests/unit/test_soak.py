@@ -13,18 +13,18 @@ import duckdb
 import pytest
 
 from leanops.domain.errors import EmulationError, UsageError
-from leanops.emulation import soak
-from leanops.emulation.crew import WHEN_TOLD, Crew
-from leanops.emulation.generator import Message
-from leanops.emulation.guard import left
-from leanops.emulation.homes import fresh_home, scenario_of
-from leanops.emulation.kinds import SOAK as RATES
-from leanops.emulation.kinds import Kind
-from leanops.emulation.pace import Kills, Pace, seconds_of
-from leanops.emulation.phases import Emulation
-from leanops.emulation.publisher import Publisher
+from leanops.emulation.events.generator import Message
+from leanops.emulation.events.kinds import SOAK as RATES
+from leanops.emulation.events.kinds import Kind
+from leanops.emulation.play import soak
+from leanops.emulation.play.crew import WHEN_TOLD, Crew
+from leanops.emulation.play.guard import left
+from leanops.emulation.play.homes import fresh_home, scenario_of
+from leanops.emulation.play.pace import Kills, Pace, seconds_of
+from leanops.emulation.play.phases import Emulation
+from leanops.emulation.play.publisher import Publisher
+from leanops.emulation.play.soak import Wishes
 from leanops.emulation.scenario import SOAK, Scenario
-from leanops.emulation.soak import Wishes
 from leanops.entrypoints.cli.app import run
 from leanops.runtimes.embedded import Embedded, create_home
 from leanops.usecases.topics.registry import add_topics
@@ -188,7 +188,7 @@ def test_a_worker_nobody_told_to_begin_never_does(tmp_path: Path) -> None:
 OWNER = """
 import sys, time
 from pathlib import Path
-from leanops.emulation.crew import Crew
+from leanops.emulation.play.crew import Crew
 with Crew(Path(sys.argv[1]), {"parent": sys.argv[2:]}):
     print("begun", flush=True)
     time.sleep(600)

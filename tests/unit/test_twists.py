@@ -9,14 +9,14 @@ import pytest
 from leanops.domain.event.record import RawRecord, encode
 from leanops.domain.limits import Limits
 from leanops.domain.payload.flatten import ParseError, flat
-from leanops.emulation.broken import BROKEN
-from leanops.emulation.generator import Message
-from leanops.emulation.kinds import Kind
-from leanops.emulation.leaves import Leaf
-from leanops.emulation.odd import LARGEST, ODD
-from leanops.emulation.profile import PERIOD, VERSION, Profile
-from leanops.emulation.profiles import PROFILES
-from leanops.emulation.twists import Twisted, twisted
+from leanops.emulation.events.broken import BROKEN
+from leanops.emulation.events.generator import Message
+from leanops.emulation.events.kinds import Kind
+from leanops.emulation.events.leaves import Leaf
+from leanops.emulation.events.odd import LARGEST, ODD
+from leanops.emulation.events.profile import PERIOD, VERSION, Profile
+from leanops.emulation.events.profiles import PROFILES
+from leanops.emulation.events.twists import Twisted, twisted
 from leanops.ports.delivery import MAX_RECORD_BYTES
 from tests.oracle import flat as oracle
 from tests.stories import story, told

@@ -17,14 +17,15 @@ from leanops.domain.table.definitions import CURATED as CURATED_TABLE
 from leanops.domain.table.definitions import ERRORS, OPS, RAW
 from leanops.domain.table.definitions import STANDARDIZED as STANDARDIZED_TABLE
 from leanops.domain.table.history import watermark_of
-from leanops.emulation import ledger, outcomes
-from leanops.emulation.boundaries import COUNTS
-from leanops.emulation.fates import Database
-from leanops.emulation.found import Check, Found
-from leanops.emulation.generator import Message
-from leanops.emulation.kinds import Kind
+from leanops.emulation import ledger
+from leanops.emulation.events.generator import Message
+from leanops.emulation.events.kinds import Kind
 from leanops.emulation.scenario import READ_BY, SOAK, Scenario, Step
-from leanops.emulation.verify import TopicVerdict, Verdict, verify
+from leanops.emulation.verify import outcomes
+from leanops.emulation.verify.boundaries import COUNTS
+from leanops.emulation.verify.fates import Database
+from leanops.emulation.verify.found import Check, Found
+from leanops.emulation.verify.verdict import TopicVerdict, Verdict, verify
 from leanops.ports.schemas import Pending
 from leanops.runtimes.embedded import Embedded, create_home
 from leanops.usecases.audit import Actor
@@ -360,7 +361,7 @@ def test_what_is_being_compared_is_broken_off_where_a_topic_fails(monkeypatch: p
         assert broken_off.wait(10)
 
     begun = threading.Event()
-    monkeypatch.setattr("leanops.emulation.verify._topic", topic)
+    monkeypatch.setattr("leanops.emulation.verify.verdict._topic", topic)
     with pytest.raises(ValueError, match="no such file"):
         verify(cast("Embedded", None), Scenario(topics=2))
     assert broken_off.is_set()

@@ -7,8 +7,8 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from leanops.emulation.generator import Message
-from leanops.emulation.profile import Profile
+from leanops.emulation.events.generator import Message
+from leanops.emulation.events.profile import Profile
 
 FOLDER = "ledger"
 _FIELDS = {

@@ -9,10 +9,10 @@ import msgspec
 
 from leanops.adapters.files.folder import write_whole
 from leanops.domain.errors import UsageError
-from leanops.emulation.generator import Phase, Stream, phases, soak
-from leanops.emulation.kinds import DAY2, QUEUE_ONLY, Rates, with_rates
-from leanops.emulation.profile import Profile
-from leanops.emulation.profiles import PROFILES
+from leanops.emulation.events.generator import Phase, Stream, phases, soak
+from leanops.emulation.events.kinds import DAY2, QUEUE_ONLY, Rates, with_rates
+from leanops.emulation.events.profile import Profile
+from leanops.emulation.events.profiles import PROFILES
 from leanops.settings import load_settings
 
 FILE = "emulation.json"
@@ -68,7 +68,7 @@ class Scenario(msgspec.Struct, tag_field="made_by", tag="leanops emulate", forbi
         """Raise UsageError where it cannot be played."""
         with_rates(DAY2, self.rates)
         if self.through == PUBSUB:
-            from leanops.emulation import pubsub
+            from leanops.emulation.play import pubsub
 
             pubsub.project()
             if any(rate for kind, rate in with_rates({}, self.rates).items() if kind in QUEUE_ONLY):

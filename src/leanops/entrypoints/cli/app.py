@@ -9,29 +9,15 @@ from typing import Annotated
 import typer
 
 from leanops.domain.errors import LeanOpsError, UsageError
-from leanops.entrypoints.cli import (
-    breaker,
-    bridge,
-    cycle,
-    demo,
-    dlq,
-    doctor,
-    drift,
-    emulate,
-    errors,
-    homes,
-    publish,
-    rebuild,
-    schema,
-    schema_lint,
-    serve,
-    soak,
-    sql,
-    status,
-    topics,
-)
+from leanops.entrypoints.cli import home
+from leanops.entrypoints.cli.emulation import demo, emulate, soak
 from leanops.entrypoints.cli.exits import DONE, FAILED, INTERRUPTED, USAGE
+from leanops.entrypoints.cli.ingest import breaker, bridge, dlq, publish, serve
+from leanops.entrypoints.cli.operations import cycle, rebuild
 from leanops.entrypoints.cli.output import printable
+from leanops.entrypoints.cli.schemas import lint, schema
+from leanops.entrypoints.cli.topics import topics
+from leanops.entrypoints.cli.views import doctor, drift, errors, sql, status
 
 app = typer.Typer(
     name="leanops",
@@ -41,13 +27,13 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command("init")(homes.init)
+app.command("init")(home.init)
 app.command("demo")(demo.demo)
 app.add_typer(topics.app, name="topics", help="Topics: add, discover, list, show, pause, resume, retry, unlock.")
 app.command("serve")(serve.serve)
 app.command("publish")(publish.publish)
 app.command("bridge")(bridge.bridge)
-schema.app.command("lint")(schema_lint.lint)
+schema.app.command("lint")(lint.lint)
 app.add_typer(schema.app, name="schema", help="Schemas: infer, lint, plan, deploy, show, diff, history, rollback.")
 app.command("cycle")(cycle.cycle)
 app.command("rebuild")(rebuild.rebuild)

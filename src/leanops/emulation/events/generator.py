@@ -1,0 +1,307 @@
+"""Events of a topic, chunk by chunk; each chunk is a pure function of the seed and its number."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import cached_property, lru_cache
+from random import Random
+from typing import NamedTuple
+
+from leanops.domain.event.envelope import micros
+from leanops.emulation.events.kinds import COPIES, DAY1, DAY2, DAY4, SOAK, Kind, Rates
+from leanops.emulation.events.leaves import MICROS, Draw, text_of
+from leanops.emulation.events.profile import KEY, Profile
+from leanops.emulation.events.twists import WAYS, twisted
+
+CHUNK = 5_000
+MINUTE, HOUR, DAY = 60_000_000, 3_600_000_000, 86_400_000_000
+FAR = (-36, -12, -2, 3)
+"""Months by which corrections go far."""
+TIES = VERSION_ONLY, BOTH, LOUD, EARLIER = "version", "version and time", "both, with a lesser id", "but sent before it"
+"""What a message has in common with another of its key."""
+AHEADS = 3
+"""Ways to be ahead of the publish time: by less than a day, a day, or more."""
+FIRST_DAY = datetime(2026, 10, 30, tzinfo=UTC)
+"""Day 4 lies in the next month."""
+
+
+class Message(NamedTuple):
+    """One message as it is sent, and all the ledger must know to say what becomes of it."""
+
+    message_id: str
+    kind: Kind
+    publish_us: int
+    ingestion_ms: int
+    text: str
+    key: str | None
+    version_us: int | None
+    """None: its publish time, which also counts where this is more than a day after it."""
+    period: str | None
+    """None: the month of its publish time."""
+    cells: tuple[str | None, ...]
+    rule: str | None = None
+    is_dead: bool = False
+    is_fallback: bool = False
+    failures: tuple[str, ...] = ()
+    extra: tuple[tuple[str, str], ...] = ()
+    changed: tuple[str, ...] = ()
+    idempotency_key: str | None = None
+    """What its envelope says beside the payload; so `attributes`, as JSON."""
+    attributes: str | None = None
+
+
+@dataclass(frozen=True)
+class Phase:
+    """A stretch of emulated time: what is usual in it, and how often something else is."""
+
+    name: str
+    begins: datetime
+    usual: Kind
+    rates: Rates
+    lasts: timedelta = timedelta(hours=20)
+    is_long: bool = False
+    """Whether its own events are corrected and sent again later in it."""
+
+
+def phases(rates: Callable[[Rates], Rates] = lambda defaults: defaults) -> dict[str, Phase]:
+    """The days of the story; `rates` changes what day 2 brings."""
+    day = timedelta(days=1)
+    return {
+        "day1": Phase("day1", FIRST_DAY, Kind.NEW, DAY1),
+        "day2": Phase("day2", FIRST_DAY + day, Kind.CORRECTION, rates(DAY2)),
+        "day4": Phase("day4", FIRST_DAY + 3 * day, Kind.CROSS_PERIOD, DAY4),
+    }
+
+
+def soak(rates: Callable[[Rates], Rates], lasts: timedelta) -> Phase:
+    """A day in which everything happens at once, from its first event on."""
+    return Phase("soak", FIRST_DAY, Kind.CORRECTION, rates(SOAK), lasts, is_long=True)
+
+
+@dataclass(frozen=True, eq=False)
+class Stream:
+    """The events of one topic in one phase."""
+
+    topic: str
+    profile: Profile
+    seed: int
+    phase: Phase
+    events: int
+    known: int = 0
+    """How many things there were before."""
+    earlier: "Stream | None" = None
+    size: int = CHUNK
+    """Events of a chunk."""
+
+    @property
+    def first(self) -> int:
+        """How many things the first day told of; none on that day itself."""
+        return (self.earlier.first or self.earlier.events) if self.earlier else 0
+
+    @property
+    def chunks(self) -> int:
+        return -(-self.events // self.size)
+
+    @cached_property
+    def sure(self) -> dict[int, tuple[Kind, int]]:
+        """Position → kind and way, so that no way of any kind is left to chance; at most a third of the events."""
+        kinds = [kind for kind, rate in self.phase.rates.items() if rate and self.can_be(kind)]
+        ways = WAYS | {Kind.TIED: len(TIES), Kind.AHEAD: AHEADS}
+        most = max((ways.get(kind, 1) for kind in kinds), default=0)
+        slots = [(kind, way) for way in range(most) for kind in kinds if way < ways.get(kind, 1)][: self.events // 3]
+        places = [(at + 1) * self.events // (len(slots) + 1) for at in range(len(slots))]
+        # The first event of a chunk has none before it that it could be like.
+        return {place + (place % self.size == 0): slot for place, slot in zip(places, slots, strict=True)}
+
+    def can_be(self, kind: Kind) -> bool:
+        """Whether an event of this topic can be of this kind."""
+        return self.profile.has_version or kind != Kind.AHEAD
+
+    def chunk(self, index: int) -> list[Message]:
+        """The messages of one chunk, in the order in which they are sent."""
+        return self._chunk(index).messages()
+
+    def originals(self, index: int) -> list[Message]:
+        """The messages of one chunk that are no copies; they depend on no other chunk of their phase."""
+        return self._chunk(index).messages(with_copies=False)
+
+    def _chunk(self, index: int) -> "_Chunk":
+        first = index * self.size
+        return _Chunk(self, index, range(first, min(first + self.size, self.events)))
+
+
+class _Times(NamedTuple):
+    """Of each event of a chunk: the thing it tells of, when it was published, and its version."""
+
+    numbers: list[int]
+    published: list[int]
+    versions: list[int]
+
+
+class _Chunk:
+    """One chunk in the making."""
+
+    def __init__(self, stream: Stream, index: int, positions: range) -> None:
+        self.stream, self.index, self.positions = stream, index, positions
+        name = f"{stream.seed}/{stream.topic}/{stream.phase.name}/{index}"
+        self.random = Random(name)
+        # Apart, so that what is made is the same whether copies are or not.
+        self.copying = Random(f"{name}/copies")
+        # Each thing of the first day has an event; of those that came later many a number has none.
+        self.known = stream.known + positions.start if stream.phase.is_long else stream.first
+        self.lasts = stream.phase.lasts // timedelta(microseconds=1)
+        self.made: list[Message] = []
+        self.loud: set[int] = set()
+        """The places of messages whose ids sort before all others."""
+
+    def messages(self, *, with_copies: bool = True) -> list[Message]:
+        stream, random, positions = self.stream, self.random, self.positions
+        kinds, ways = self._kinds()
+        begins, step = micros(stream.phase.begins), self.lasts / stream.events
+        arrivals = [begins + int(step * position) for position in positions]
+        numbers = [self._number(kind, position) for kind, position in zip(kinds, positions, strict=True)]
+        published = [self._published(kind, at) for kind, at in zip(kinds, arrivals, strict=True)]
+        versions = [at - int(random.random() * 30_000_000) for at in published]
+        if stream.phase.rates:
+            self._retime(kinds, ways, _Times(numbers, published, versions))
+        periods = [self._period(kind, number) for kind, number in zip(kinds, numbers, strict=True)]
+        draw = Draw(random, numbers, published)
+        rows = stream.profile.cells(draw, list(periods), [_text(version) for version in versions])
+        for place, (kind, arrived, cells) in enumerate(zip(kinds, arrivals, rows, strict=True)):
+            ingested = (arrived + 10 * MINUTE) // 1_000
+            if kind in COPIES:
+                if with_copies:
+                    self.made.append(self._copied(kind)._replace(kind=kind, ingestion_ms=ingested))
+                continue
+            name = f"{stream.topic}-{stream.phase.name}-{positions[place]:07d}"
+            if place in self.loud:
+                name = name.upper()
+            version = versions[place] if stream.profile.has_version else None
+            text = stream.profile.text(cells) if kind in _UNCHANGED else ""
+            right = Message(name, kind, published[place], ingested, text, cells[KEY], version, periods[place], cells)
+            self.made.append(right if text else self._twisted(right, ways.get(place)))
+        return self.made
+
+    def _kinds(self) -> tuple[list[Kind], dict[int, int]]:
+        """The kind of each event, and in which way some of them are of it."""
+        stream, positions = self.stream, self.positions
+        rates, usual, ways = stream.phase.rates, stream.phase.usual, dict[int, int]()
+        kinds: list[Kind] = self.random.choices(
+            [*rates, usual], [*rates.values(), max(0.0, 1 - sum(rates.values()))], k=len(positions)
+        )
+        for at, position in enumerate(positions) if rates else ():
+            if position in stream.sure:
+                kinds[at], ways[at] = stream.sure[position]
+            elif not stream.can_be(kinds[at]):
+                kinds[at] = usual
+        if kinds[0] == Kind.DUPLICATE or (kinds[0] in COPIES and not stream.earlier):
+            # Nothing was sent yet that could be sent again.
+            kinds[0] = usual
+        return kinds, ways
+
+    def _retime(self, kinds: list[Kind], ways: dict[int, int], times: "_Times") -> None:
+        """Versions in another order than publish times."""
+        has_version, random, plain = self.stream.profile.has_version, self.random, list[int]()
+        for at, kind in enumerate(kinds):
+            if kind in _PLAIN:
+                plain.append(at)
+            elif kind == Kind.STALE and has_version:
+                times.versions[at] = times.published[at] - int(random.random() * 3 * self.lasts)
+            elif kind == Kind.AHEAD:
+                choice = (random.randrange(HOUR, DAY - HOUR), DAY, random.randrange(DAY + HOUR, 2 * DAY))
+                times.versions[at] = times.published[at] + choice[ways.get(at, random.randrange(AHEADS))]
+            elif kind == Kind.TIED:
+                other = self._other(plain, times)
+                if other is None:
+                    kinds[at] = self.stream.phase.usual
+                else:
+                    self._tie(at, TIES[ways.get(at, random.randrange(len(TIES)))], times, other)
+
+    def _other(self, plain: Sequence[int], times: "_Times") -> tuple[int, int, int] | None:
+        """Number, publish time and version of a message before: one of this chunk, or of a day before."""
+        earlier = self.stream.earlier
+        if earlier and (not plain or self.random.random() < 0.5):
+            found = self.random.choice(_earlier(earlier, self.index % earlier.chunks))
+            if found.kind in _PLAIN and found.key:
+                version = found.publish_us if found.version_us is None else found.version_us
+                return int(found.key.rpartition("-")[2]), found.publish_us, version
+        if not plain:
+            return None
+        at = self.random.choice(plain)
+        return times.numbers[at], times.published[at], times.versions[at]
+
+    def _tie(self, at: int, way: str, times: "_Times", other: tuple[int, int, int]) -> None:
+        times.numbers[at], published, times.versions[at] = other
+        if way == EARLIER:
+            times.published[at] = published - self.random.randrange(HOUR)
+        elif way != VERSION_ONLY or not self.stream.profile.has_version:
+            times.published[at] = published
+        if way == LOUD:
+            self.loud.add(at)
+
+    def _twisted(self, right: Message, way: int | None) -> Message:
+        """The message changed as its kind wants it."""
+        event = twisted(right.kind, self.stream.profile, right.cells, self.random, way)
+        return right._replace(
+            text=event.text(),
+            key=right.key if event.has_key else None,
+            version_us=right.version_us if event.has_version else None,
+            period=right.period if event.has_period else None,
+            cells=tuple(event.cells),
+            rule=event.rule,
+            is_dead=event.is_dead,
+            is_fallback=event.is_fallback,
+            failures=tuple(sorted(event.failures)),
+            extra=tuple(event.extra.items()),
+            changed=tuple(event.changed()),
+            idempotency_key=event.idempotency_key,
+            attributes=event.attributes,
+        )
+
+    def _number(self, kind: Kind, position: int) -> int:
+        is_new = kind == Kind.NEW or not self.known
+        return self.stream.known + position if is_new else self.random.randrange(self.known)
+
+    def _published(self, kind: Kind, arrived: int) -> int:
+        """Before it arrives, by up to some minutes; what is late, before everything else."""
+        if kind == Kind.LATE:
+            return micros(FIRST_DAY) - DAY + self.random.randrange(DAY // 2)
+        if kind == Kind.STALE and not self.stream.profile.has_version:
+            return arrived - int(self.random.random() * 3 * self.lasts)
+        return arrived - int(self.random.random() * 5 * MINUTE)
+
+    def _period(self, kind: Kind, number: int) -> str:
+        month = 2026 * 12 + (8 if number * 7_919 % 100 < 15 else 9)
+        if kind == Kind.CROSS_PERIOD:
+            month += self.random.choice((-1, 1))
+        elif kind == Kind.FAR_PERIOD:
+            month += self.random.choice(FAR)
+        return _month(month)
+
+    def _copied(self, kind: Kind) -> Message:
+        """A message that was sent before: a moment ago, or days."""
+        stream = self.stream
+        if kind == Kind.REDELIVERY and stream.phase.is_long and self.index:
+            return self.copying.choice(_earlier(stream, Random(self.index).randrange(self.index)))
+        if kind == Kind.DUPLICATE or stream.earlier is None:
+            return self.copying.choice(self.made)
+        return self.copying.choice(_earlier(stream.earlier, self.index % stream.earlier.chunks))
+
+
+_PLAIN = frozenset({Kind.NEW, Kind.CORRECTION, Kind.CROSS_PERIOD, Kind.FAR_PERIOD})
+_UNCHANGED = _PLAIN | {Kind.LATE, Kind.STALE, Kind.TIED, Kind.AHEAD}
+
+
+@lru_cache(maxsize=2)
+def _earlier(stream: Stream, index: int) -> Sequence[Message]:
+    return stream.originals(index)
+
+
+@lru_cache(maxsize=1_000)
+def _month(month: int) -> str:
+    return f"{month // 12:04d}-{month % 12 + 1:02d}"
+
+
+def _text(moment: int) -> str:
+    """A moment as events write it; microseconds, so that versions seldom tie."""
+    return f"{text_of(moment // MICROS)}.{moment % MICROS:06d}Z"

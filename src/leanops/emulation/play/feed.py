@@ -1,0 +1,189 @@
+"""Events from the generator to RAW: a process of its own makes and sends them, this one processes and delivers."""
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from functools import partial
+from itertools import islice
+from multiprocessing import get_context
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from leanops.domain.errors import EmulationError, QueueStoppedError
+from leanops.domain.event.envelope import Envelope
+from leanops.emulation import ledger
+from leanops.emulation.events.generator import Message
+from leanops.emulation.play.parent import begin_making
+from leanops.emulation.scenario import PUBSUB, Scenario
+from leanops.ports.queue import DEAD
+from leanops.runtimes.background import DeliveryPart, breakers_of, process, processor_of, stream_of
+from leanops.runtimes.dead_letters import archive_and_drain
+from leanops.runtimes.embedded import Embedded
+from leanops.usecases.ingest.breakers import Breakers
+from leanops.usecases.ingest.pack import messages, send_all
+from leanops.usecases.ingest.publish import EVENTS_PER_SEND
+from leanops.usecases.retry import Patience
+
+if TYPE_CHECKING:
+    from leanops.emulation.play.crossing import Crossing
+
+CHUNKS_PER_PART = 5
+IDLE_S, PATIENCE_S = 0.02, 180.0
+"""A message that failed is hidden for a minute or so."""
+Progress = Callable[[int], None]
+
+
+class Feed:
+    """Publishes and lands; the process that makes the events is kept for the next phase."""
+
+    def __init__(self, runtime: Embedded) -> None:
+        self._runtime = runtime
+        self._crossing: Crossing | None = None
+        # A fork of a process with threads and a JVM may hang.
+        self._makers = ProcessPoolExecutor(1, mp_context=get_context("spawn"), initializer=begin_making)
+
+    def close(self) -> None:
+        self._makers.shutdown(cancel_futures=True)
+        if self._crossing:
+            self._crossing.close()
+
+    def run(self, scenario: Scenario, phase: str, progress: Progress = lambda _done: None) -> int:
+        """Publish the events of a phase and bring them all to RAW; how many there were."""
+        home, crossing = self._runtime.home, self._bridged(scenario)
+        made = [self._makers.submit(make_part, home, scenario, phase, *part) for part in _parts(scenario, phase)]
+        land(self._runtime, made, progress)
+        events = sum(one.result() for one in made)
+        if crossing:
+            crossing.wait(list(scenario.names()), lambda left: progress(events - left))
+        return events
+
+    def _bridged(self, scenario: Scenario) -> "Crossing | None":
+        """The bridge, at work from the first phase on, where events have to cross one."""
+        if scenario.through == PUBSUB and self._crossing is None:
+            from leanops.emulation.play.crossing import Crossing
+            from leanops.emulation.play.pubsub import prepare
+
+            if len(scenario.events) == 1:
+                prepare(scenario.names(), self._runtime.settings.bridge_subscription)
+            self._crossing = Crossing(self._runtime, partial(land, self._runtime))
+        return self._crossing
+
+
+def _parts(scenario: Scenario, phase: str) -> list[tuple[str, int, int]]:
+    """Topic and chunks of each piece of work; the topics take turns."""
+    chunks = {topic: scenario.stream(topic, phase).chunks for topic in scenario.names()}
+    longest = max(chunks.values())
+    return [
+        (topic, first, min(first + CHUNKS_PER_PART, count))
+        for first in range(0, longest, CHUNKS_PER_PART)
+        for topic, count in chunks.items()
+        if first < count
+    ]
+
+
+def make_part(home: Path, scenario: Scenario, phase: str, topic: str, first: int, last: int) -> int:
+    """Make some chunks, send them on their way and write them into the ledger; how many events they were."""
+    runtime = _opened(home)
+    stream = scenario.stream(topic, phase)
+    made = [message for index in range(first, last) for message in stream.chunk(index)]
+    ids = None
+    if scenario.through == PUBSUB:
+        from leanops.emulation.play.pubsub import publish
+
+        made, ids = publish(topic, made)
+    else:
+        send(runtime, topic, made)
+    ledger.write(home, topic, stream.profile, f"{phase}-{first:05d}", made, ids)
+    return len(made)
+
+
+def send(runtime: Embedded, topic: str, made: Sequence[Message]) -> None:
+    """Messages into the topic's queue."""
+    rest: Iterator[Envelope] = (
+        Envelope(
+            topic,
+            one.message_id,
+            one.publish_us,
+            payload=one.text,
+            idempotency_key=one.idempotency_key,
+            attributes=json.loads(one.attributes) if one.attributes else None,
+            ingestion_ts=one.ingestion_ms,
+        )
+        for one in made
+    )
+    while envelopes := list(islice(rest, EVENTS_PER_SEND)):
+        packed = messages(runtime.queue, runtime.files, runtime.platform.clock, envelopes)
+        send_all(runtime.queue, [message for message, _ in packed])
+
+
+_homes: dict[Path, Embedded] = {}
+
+
+def _opened(home: Path) -> Embedded:
+    """The home as this process has it open."""
+    if home not in _homes:
+        _homes[home] = Embedded(home)
+    return _homes[home]
+
+
+def land(runtime: Embedded, made: Sequence["Future[int]"] = (), progress: Progress = lambda _done: None) -> None:
+    """Process and deliver until every part is made and all that is in the queues is in RAW; raises where it stays."""
+    delivery, landed, is_processed, stopping = DeliveryPart(stream_of(runtime)), 0, threading.Event(), threading.Event()
+    failure: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            _process(runtime, made, stopping)
+        except BaseException as wrong:  # noqa: BLE001 - raised again where somebody waits for it
+            failure.append(wrong)
+        finally:
+            is_processed.set()
+
+    worker = threading.Thread(target=work, name="processor")
+    worker.start()
+    try:
+        while not is_processed.is_set():
+            landed += delivery.turn()
+            progress(landed)
+            is_processed.wait(IDLE_S)
+    finally:
+        stopping.set()
+        worker.join()
+    if failure:
+        raise failure[0]
+    while done := delivery.turn(now=True):
+        landed += done
+        progress(landed)
+    if problem := delivery.problem():
+        raise EmulationError(f"a table takes none of its events: {problem}")
+    if left := runtime.background().delivery.claimed:
+        raise EmulationError(f"{left:,} records of the delivery buffer are claimed by a worker that does not land them")
+    archive_and_drain(runtime)
+
+
+def _process(runtime: Embedded, made: Sequence["Future[int]"], stopping: threading.Event) -> None:
+    """Process until every part is made and the queues are empty; raises where their messages stay in them."""
+    processor, breakers = processor_of(runtime, Patience()), breakers_of(runtime)
+    moved = time.monotonic()
+    while not stopping.is_set():
+        is_made = all(one.done() for one in made)
+        if process(runtime, processor, breakers):
+            moved = time.monotonic()
+            continue
+        left = _queued(runtime, breakers) if is_made else 0
+        if is_made and not left:
+            return
+        if is_made and time.monotonic() > moved + PATIENCE_S:
+            raise EmulationError(f"for {PATIENCE_S:.0f} s none of {left:,} messages left its queue")
+        time.sleep(IDLE_S)
+
+
+def _queued(runtime: Embedded, breakers: Breakers) -> int:
+    """How many messages wait, those too that failed and are hidden for a while; raises where a queue is not read."""
+    found = {name: depth.messages for name, depth in runtime.queue.depths().items() if not name.endswith(DEAD)}
+    for name, waiting in found.items():
+        if waiting and (reason := breakers.why_stopped(name)):
+            raise QueueStoppedError(name, reason)
+    return sum(found.values())

@@ -1,0 +1,69 @@
+"""The publisher of a soak: it sends chunk after chunk when it is told to, and keeps the ledger of what it sent."""
+
+from collections.abc import Iterator
+
+from leanops.emulation import ledger
+from leanops.emulation.events.generator import Message, Stream
+from leanops.emulation.play.feed import send
+from leanops.emulation.scenario import SOAK, Scenario
+from leanops.runtimes.embedded import Embedded
+
+EVENTS_PER_PART = 2_000
+
+
+class Publisher:
+    """The events of a soak, a chunk of each topic in turn, and the ledger of those that were sent."""
+
+    def __init__(self, runtime: Embedded, scenario: Scenario) -> None:
+        self._runtime = runtime
+        self._streams = {topic: scenario.stream(topic, SOAK) for topic in scenario.names()}
+        self._turns = self._in_turn()
+        self._next = next(self._turns, None)
+        self._unwritten: dict[str, list[Message]] = {topic: [] for topic in self._streams}
+        self._parts = 0
+        self.sent = 0
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether every topic has had its turn: one without events could not be verified."""
+        return self._next is None or self._next[1] > 0
+
+    @property
+    def is_done(self) -> bool:
+        return self._next is None
+
+    @property
+    def next_size(self) -> int:
+        """How many events come next."""
+        stream, index = self._next or (None, 0)
+        return min(stream.size, stream.events - index * stream.size) if stream else 0
+
+    def send_next(self) -> None:
+        """Send the next chunk."""
+        assert self._next is not None
+        stream, index = self._next
+        made = stream.chunk(index)
+        send(self._runtime, stream.topic, made)
+        unwritten = self._unwritten[stream.topic]
+        unwritten += made
+        if len(unwritten) >= EVENTS_PER_PART:
+            self._write(stream.topic)
+        self.sent += len(made)
+        self._next = next(self._turns, None)
+
+    def write(self) -> None:
+        """Write what is not in the ledger yet."""
+        for topic in self._streams:
+            self._write(topic)
+
+    def _write(self, topic: str) -> None:
+        messages = self._unwritten[topic]
+        if messages:
+            ledger.write(self._runtime.home, topic, self._streams[topic].profile, f"{SOAK}-{self._parts:06d}", messages)
+            self._unwritten[topic], self._parts = [], self._parts + 1
+
+    def _in_turn(self) -> Iterator[tuple[Stream, int]]:
+        longest = max(stream.chunks for stream in self._streams.values())
+        return (
+            (stream, index) for index in range(longest) for stream in self._streams.values() if index < stream.chunks
+        )

@@ -1,0 +1,205 @@
+"""A soak: events at a steady rate while workers of their own bring them to Curated and are killed now and then."""
+
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from leanops.domain.errors import EmulationError
+from leanops.domain.table.outcome import Outcome
+from leanops.emulation.play.crew import Crew
+from leanops.emulation.play.pace import Kills, Pace
+from leanops.emulation.play.phases import Emulation
+from leanops.emulation.play.publisher import Publisher
+from leanops.emulation.scenario import REST, SOAK
+from leanops.emulation.verify.verdict import Verdict
+from leanops.usecases.cycle.run import run_cycle
+from leanops.usecases.topics.registry import add_topics
+
+SETTINGS = """\
+# Settings of a soak: everything happens often, and what a killed worker held is soon free.
+delivery_s = 1
+cycle_s = 5
+lease_s = 20
+backoff_s = 2
+java_options = "-XX:+UseParallelGC -XX:TieredStopAtLevel=1"
+"""
+_SERVE = (sys.executable, "-P", "-c", "from leanops.entrypoints.cli.app import main; main()", "serve")
+WORKERS = {
+    "processor": (*_SERVE, "--only", "processor", "--only", "dead-letters", "--only", "schemas"),
+    "delivery": (*_SERVE, "--only", "delivery"),
+    "cycles": (*_SERVE, "--only", "cycles"),
+}
+LOOK_S, IDLE_S = 1.0, 0.02
+LAND_S, STOP_S, STUCK_S = 300.0, 180.0, 120.0
+"""What a killed worker had in hand is hidden for a minute; the rest is for slow machines."""
+
+
+@dataclass
+class Wishes:
+    """What somebody who cannot wait has asked for; it is granted where no worker is half started."""
+
+    has_workers: bool = False
+    is_publishing: bool = False
+    stop: bool = False
+    """Publish no more, and go on to the end."""
+    leave: bool = False
+    """End at once."""
+
+    def interrupt(self) -> None:
+        """End publishing; where that is over, end everything."""
+        if self.is_publishing and not self.stop:
+            self.stop = True
+        else:
+            self.end()
+
+    def end(self) -> None:
+        """End at once, or when somebody looks."""
+        self.leave = True
+        if not self.has_workers:
+            raise KeyboardInterrupt
+
+    def look(self) -> None:
+        """Raise KeyboardInterrupt where it has to end at once."""
+        if self.leave:
+            raise KeyboardInterrupt
+
+    @contextmanager
+    def with_workers(self) -> Iterator[None]:
+        """A stretch in which there are workers."""
+        self.has_workers = True
+        try:
+            yield
+        finally:
+            self.has_workers = False
+
+
+@dataclass(frozen=True)
+class Soaked:
+    """How a soak went."""
+
+    events: int
+    seconds: float
+    """Of publishing."""
+    kills: Mapping[str, int]
+    verdict: Verdict
+
+    @property
+    def rate(self) -> float:
+        return self.events / self.seconds
+
+    @property
+    def batches(self) -> int:
+        return sum(len(one.boundaries.standardized) + len(one.boundaries.curated) for one in self.verdict.topics)
+
+    @property
+    def extra(self) -> int:
+        """Rows of RAW beyond what was sent: workers that were killed had done their work and not yet said so."""
+        return sum(one.rows["again"] for one in self.verdict.topics)
+
+
+class Soak:
+    """One soak in the home of an emulation that has published nothing yet."""
+
+    def __init__(self, emulation: Emulation, every_s: float | None, wishes: Wishes | None = None) -> None:
+        self._emulation, self._runtime, self._scenario = emulation, emulation.runtime, emulation.scenario
+        self._every_s, self._wishes = every_s, wishes or Wishes()
+        self._looked = 0.0
+
+    def run(self) -> Soaked:
+        """Publish, let everything land, stop the workers, finish their work and hold it against the ledger."""
+        emulation, scenario = self._emulation, self._scenario
+        add_topics(emulation.runtime.platform, dict.fromkeys(scenario.names()))
+        list(emulation.deploy())
+        self._note(Counter(WORKERS.keys()))
+        with self._wishes.with_workers(), Crew(self._runtime.home, WORKERS) as crew:
+            pace = Pace(scenario.rate, scenario.events[SOAK] / scenario.rate)
+            with emulation.timed(SOAK, "publish") as rows:
+                rows.append(self._publish(crew, pace))
+            seconds = pace.elapsed
+            with emulation.timed(SOAK, "land what is left"):
+                self._land(crew)
+                crew.stop(STOP_S, self._wishes.look)
+        self._note(crew.kills)
+        with emulation.timed(SOAK, REST):
+            self._cycle()
+        return Soaked(sum(rows), seconds, scenario.kills, emulation.verify())
+
+    def _publish(self, crew: Crew, pace: Pace) -> int:
+        publisher = Publisher(self._runtime, self._scenario)
+        kills = Kills(self._every_s, list(WORKERS), self._scenario.seed)
+        self._wishes.is_publishing = True
+        try:
+            while not (publisher.is_done or (publisher.has_begun and (pace.is_over or self._wishes.stop))):
+                if pace.owed(publisher.sent) >= publisher.next_size:
+                    publisher.send_next()
+                else:
+                    time.sleep(IDLE_S)
+                self._wishes.look()
+                crew.check()
+                if doomed := kills.due():
+                    self._note(crew.kills + Counter([doomed, *WORKERS]))
+                    crew.kill(doomed)
+                self._tell(crew, publisher.sent, pace.elapsed / pace.seconds)
+        finally:
+            self._wishes.is_publishing = False
+            publisher.write()
+        return publisher.sent
+
+    def _note(self, kills: Counter[str]) -> None:
+        """Remember the kills before they happen; should the soak break off, that kills every worker."""
+        self._scenario.kills = dict(kills)
+        self._scenario.save(self._runtime.home)
+
+    def _tell(self, crew: Crew, sent: int, share: float) -> None:
+        if time.monotonic() - self._looked < LOOK_S:
+            return
+        self._looked = time.monotonic()
+        said = f"{sent:,} sent, {sum(self._left().values()):,} on their way, {self._batches():,} batches"
+        self._emulation.progress(f"{SOAK}: {said}, {crew.kills.total()} kills", min(1.0, share))
+
+    def _left(self) -> dict[str, int]:
+        """What is not in its table yet, by where it is."""
+        found = self._runtime.background()
+        return {
+            "in the queues": found.queued,
+            "in the delivery buffer": found.delivery.records + found.delivery.claimed,
+            "to be told of in dlq_errors": found.undrained,
+        }
+
+    def _batches(self) -> int:
+        history = self._runtime.platform.catalog.load(
+            self._runtime.platform.rules.databases.ops_table("job_run_history")
+        )
+        head = history.snapshots.get(history.head or 0) if history else None
+        return int(head.summary.get("total-records", 0)) if head else 0
+
+    def _land(self, crew: Crew) -> None:
+        """Wait until all that was sent is in RAW or told of in dlq_errors."""
+        deadline = time.monotonic() + LAND_S
+        while any(left := self._left().values()):
+            if time.monotonic() > deadline:
+                told = ", ".join(f"{count:,} {where}" for where, count in self._left().items() if count)
+                raise EmulationError(f"after {LAND_S:.0f} s there are still {told}; the workers' logs are in its home")
+            self._emulation.progress(f"{SOAK}: {sum(left):,} on their way", 1.0)
+            self._wishes.look()
+            crew.check()
+            time.sleep(LOOK_S)
+
+    def _cycle(self) -> None:
+        """Cycles in this process until no topic has anything left to do."""
+        moved = time.monotonic()
+        while True:
+            results = run_cycle(self._runtime.platform, list(self._scenario.names()))
+            busy = [result for result in results if result.outcome != Outcome.NO_NEW_DATA]
+            if not busy:
+                return
+            if any(result.outcome == Outcome.DONE for result in busy):
+                moved = time.monotonic()
+                continue
+            if time.monotonic() > moved + STUCK_S:
+                raise EmulationError(f"for {STUCK_S:.0f} s no topic got on: {busy[0].sentence()}") from busy[0].failure
+            # The lease of a worker that was killed has yet to end, or the pause after a failure.
+            time.sleep(LOOK_S)

@@ -1,0 +1,184 @@
+"""The flow as a drawing: places in columns, and bands between them as wide as what goes through."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from leanops.emulation.report.numbers import Flow
+
+PLAIN, GOOD, QUIET, BAD = "plain", "good", "quiet", "bad"
+Link = tuple[str, str, int]
+"""From, to, and how many."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where events are, or what became of them."""
+
+    name: str
+    column: int
+    label: str
+    count: int
+    tone: str
+    says: str
+
+
+@dataclass(frozen=True)
+class Graph:
+    """Places, and how many go from one to another."""
+
+    places: tuple[Place, ...]
+    links: tuple[Link, ...]
+
+    def part(self, first: int, last: int) -> "Graph":
+        """The columns from the first to the last."""
+        places = tuple(place for place in self.places if first <= place.column <= last)
+        names = {place.name for place in places}
+        joining = {name for source, target, _ in self.links if {source, target} <= names for name in (source, target)}
+        return Graph(
+            tuple(place for place in places if place.name in joining),
+            tuple(link for link in self.links if {link[0], link[1]} <= names),
+        )
+
+
+def graph_of(flow: Flow) -> Graph:
+    """The whole way, without the places nothing came to."""
+    places = [place for place in _places(flow) if place.count > 0]
+    at = [[place for place in places if place.column == column] for column in range(5)]
+    links = [
+        ("published", "raw", flow.raw - flow.again - flow.unknown),
+        ("published", "dead", flow.dead),
+        ("published", "missing", flow.missing),
+        ("again", "raw", flow.again),
+        ("unknown", "raw", flow.unknown),
+        *_poured([place for place in at[1] if place.name in ("raw", "not_in_raw")], at[2]),
+        *((place.name, "kept", place.count) for place in at[2] if place.name in ("new", "newer")),
+        *_poured(at[3], at[4]),
+    ]
+    return Graph(tuple(places), tuple(link for link in links if link[2] > 0))
+
+
+def _poured(sources: Sequence[Place], targets: Sequence[Place]) -> Iterator[Link]:
+    """Links that empty the sources one by one and so fill the targets; both have as much."""
+    left = {place.name: place.count for place in sources}
+    for target in targets:
+        wanted = target.count
+        for source in left:
+            taken = min(wanted, left[source])
+            yield source, target.name, taken
+            left[source] -= taken
+            wanted -= taken
+
+
+def _places(flow: Flow) -> list[Place]:
+    return [*_sent(flow), *_standardized(flow), *_curated(flow)]
+
+
+def _sent(flow: Flow) -> list[Place]:
+    return [
+        Place("published", 0, "published", flow.published, PLAIN, "sent to the queues"),
+        Place("again", 0, "delivered again", flow.again, QUIET, "sent once more because an answer was lost"),
+        Place("unknown", 0, "never published", flow.unknown, BAD, "in RAW, and nobody has sent them"),
+        Place("raw", 1, "RAW", flow.raw, PLAIN, "kept as they were received"),
+        Place("not_in_raw", 1, "not in RAW", flow.not_in_raw, BAD, "counted by batches, and no rows of RAW"),
+        Place("dead", 1, "dead letters", flow.dead, BAD, "too broken to land; kept in dlq_errors"),
+        Place("missing", 1, "missing", flow.missing, BAD, "published, and nowhere to be found"),
+    ]
+
+
+def _standardized(flow: Flow) -> list[Place]:
+    counts = flow.standardized
+    return [
+        Place("new", 2, "inserted", counts.get("inserted", 0), GOOD, "the first version of a key"),
+        Place("newer", 2, "updated", counts.get("updated", 0), GOOD, "a newer version of a key"),
+        Place("old", 2, "superseded", counts.get("superseded", 0), QUIET, "a newer version was there already"),
+        Place("copy", 2, "duplicates", counts.get("duplicates", 0), QUIET, "the same message once more"),
+        Place("broken", 2, "parse errors", counts.get("parse_errors", 0), BAD, "no JSON object within limits"),
+        Place("waiting", 2, "waiting", flow.waiting, QUIET, "not read by a batch yet"),
+        Place("uncounted", 2, "not counted", flow.uncounted, BAD, "passed by a batch that has not counted them"),
+        Place("kept", 3, "Standardized", flow.kept, PLAIN, "versions for Curated to read"),
+        Place("not_kept", 3, "not there", flow.not_in_standardized, BAD, "counted by batches, and no such versions"),
+    ]
+
+
+def _curated(flow: Flow) -> list[Place]:
+    counts = flow.curated
+    behind = counts.get("behind", 0)
+    refused = counts.get("errors", 0) - behind
+    return [
+        Place("first", 4, "inserted", counts.get("inserted", 0), GOOD, "the first right version of a key"),
+        Place("replaced", 4, "updated", counts.get("updated", 0), GOOD, "a newer right version of a key"),
+        Place("same", 4, "unchanged", counts.get("unchanged", 0), QUIET, "curated already"),
+        Place("behind", 4, "quarantined, behind", behind, BAD, "not right; an older right version stays in Curated"),
+        Place("refused", 4, "quarantined, new", refused, BAD, "not right, and Curated has no older version"),
+        Place("unread", 4, "passed over", flow.unread, QUIET, "replaced before Curated read them, or not read yet"),
+    ]
+
+
+@dataclass(frozen=True)
+class Box:
+    """A place that has its place."""
+
+    place: Place
+    x: float
+    y: float
+    height: float
+
+
+@dataclass(frozen=True)
+class Band:
+    """A link that has its way: from the right edge of one box to the left edge of another."""
+
+    source: Place
+    target: Place
+    count: int
+    x: float
+    y: float
+    to_x: float
+    to_y: float
+    width: float
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """Everything with its measures."""
+
+    boxes: tuple[Box, ...]
+    bands: tuple[Band, ...]
+    height: float
+
+
+BOX = 10.0
+LEAST = 2.0
+"""What is seen however few it is."""
+LINE = 40.0
+"""What a label of two lines needs."""
+GAP = 8.0
+
+
+def drawn(graph: Graph, columns: Sequence[float], height: float) -> Drawing:
+    """The graph with its columns at these places; the fullest column has this height without its gaps."""
+    first = min((place.column for place in graph.places), default=0)
+    totals = [sum(place.count for place in graph.places if place.column == first + at) for at in range(len(columns))]
+    scale = height / max([*totals, 1])
+    widths = {(source, target): max(LEAST, count * scale) for source, target, count in graph.links}
+    boxes, bottom = {}, [0.0] * len(columns)
+    for place in graph.places:
+        comes = sum(width for (_, target), width in widths.items() if target == place.name)
+        goes = sum(width for (source, _), width in widths.items() if source == place.name)
+        tall = max(comes, goes, LEAST)
+        at = place.column - first
+        boxes[place.name] = Box(place, columns[at], bottom[at] + max(0.0, LINE - tall) / 2, tall)
+        bottom[at] += max(tall, LINE) + GAP
+    return Drawing(tuple(boxes.values()), _bands(graph, boxes, widths), max(bottom) - GAP)
+
+
+def _bands(graph: Graph, boxes: dict[str, Box], widths: dict[tuple[str, str], float]) -> tuple[Band, ...]:
+    left, entered = dict.fromkeys(boxes, 0.0), dict.fromkeys(boxes, 0.0)
+    found = []
+    for source, target, count in graph.links:
+        box, to, width = boxes[source], boxes[target], widths[source, target]
+        start, end = box.y + left[source], to.y + entered[target]
+        found.append(Band(box.place, to.place, count, box.x + BOX, start, to.x, end, width))
+        left[source] += width
+        entered[target] += width
+    return tuple(found)

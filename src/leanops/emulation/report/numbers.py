@@ -1,0 +1,302 @@
+"""The numbers of a report, from what an emulation did and what was found."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from leanops.emulation.events.kinds import Kind
+from leanops.emulation.scenario import Scenario, Step
+from leanops.emulation.verify.boundaries import Run
+from leanops.emulation.verify.found import Check
+from leanops.emulation.verify.verdict import TopicVerdict, Verdict
+
+FILE = "report.html"
+SLOWEST = 8
+
+
+@dataclass(frozen=True)
+class Flow:
+    """How many events went which way; what came twice went twice."""
+
+    published: int
+    dead: int
+    raw: int
+    standardized: Mapping[str, int]
+    curated: Mapping[str, int]
+    missing: int = 0
+    """Published, and nowhere to be found."""
+    again: int = 0
+    """Rows of RAW beyond what was published of their message: deliveries whose answer was lost."""
+    unknown: int = 0
+    """Rows of RAW whose message was never published."""
+    waiting: int = 0
+    """Rows of RAW that no batch has read yet."""
+    uncounted: int = 0
+    """Rows of RAW that lie behind a batch which has not counted them."""
+    not_in_raw: int = 0
+    """What batches have counted beyond the rows of RAW."""
+    unread: int = 0
+    """Versions Curated has not read yet, or found replaced by newer ones."""
+    not_in_standardized: int = 0
+    """What batches of Curated have counted beyond the versions of Standardized."""
+
+    @property
+    def kept(self) -> int:
+        """Versions that Standardized held at the end of a batch."""
+        return self.standardized.get("inserted", 0) + self.standardized.get("updated", 0)
+
+
+def flow_of(rows: Mapping[str, int], standardized: Mapping[str, int], curated: Mapping[str, int]) -> Flow:
+    """The flow of one topic, with what its counts do not explain."""
+    flow = Flow(rows["published"], rows["dead"], rows["raw"], standardized, curated)
+    uncounted = rows["raw"] - rows["waiting"] - sum(standardized.get(outcome, 0) for outcome in _STANDARDIZED)
+    unread = flow.kept - sum(curated.get(outcome, 0) for outcome in _CURATED)
+    return replace(
+        flow,
+        missing=rows["missing"],
+        again=rows["again"],
+        unknown=rows["unknown"],
+        waiting=rows["waiting"],
+        uncounted=max(0, uncounted),
+        not_in_raw=max(0, -uncounted),
+        unread=max(0, unread),
+        not_in_standardized=max(0, -unread),
+    )
+
+
+_STANDARDIZED = ("inserted", "updated", "duplicates", "superseded", "parse_errors")
+_CURATED = ("inserted", "updated", "unchanged", "errors")
+COLUMNS = (
+    "topic",
+    "published",
+    "RAW",
+    "Standardized",
+    "Curated",
+    "quarantined",
+    "parse errors",
+    "dead letters",
+    "behind",
+    "moved",
+    "checks",
+)
+"""What is said of every topic."""
+
+
+@dataclass(frozen=True)
+class TopicReport:
+    """One topic of a report; its checks have those that failed first."""
+
+    topic: str
+    flow: Flow
+    rows: Mapping[str, int]
+    """Rows of its tables, which have a message once however often it came."""
+    behind: int
+    checks: tuple[Check, ...]
+    first_paths: int
+    """Paths that came with the first batch."""
+    added: tuple[str, ...]
+    changed: tuple[str, ...]
+
+    @property
+    def moved(self) -> int:
+        return self.flow.curated.get("cross_period", 0)
+
+    @property
+    def passed(self) -> int:
+        return sum(check.passed for check in self.checks)
+
+    def cells(self) -> tuple[int | str, ...]:
+        """What COLUMNS name."""
+        rows = [
+            self.rows[name]
+            for name in ("published", "raw", "standardized", "curated", "quarantined", "parse_errors", "dead_letters")
+        ]
+        return (self.topic, *rows, self.behind, self.moved, f"{self.passed} of {len(self.checks)}")
+
+
+@dataclass(frozen=True)
+class Phase:
+    """The steps of one phase."""
+
+    name: str
+    steps: tuple[Step, ...]
+
+    @property
+    def seconds(self) -> float:
+        return sum(step.seconds for step in self.steps)
+
+
+@dataclass(frozen=True)
+class Report:
+    """Everything a report says."""
+
+    passed: bool
+    seed: int
+    seconds: float
+    topics: tuple[TopicReport, ...]
+    phases: tuple[Phase, ...]
+    flow: Flow
+    rules: Mapping[str, int]
+    """Rule and column → rows it refused, the most first."""
+    fates: tuple[str, ...]
+    kinds: Mapping[str, Mapping[str, int]]
+    """Kind → fate → messages."""
+    copies: Mapping[str, int]
+    periods: Mapping[str, int]
+    slowest: tuple[Step, ...]
+    """Batches under the name of their topic, and the steps that are none."""
+    shared: tuple[Check, ...] = ()
+    """The checks of what the topics share."""
+
+    def failed(self) -> list[tuple[str, Check]]:
+        """Topic and check of everything that is not as it must be."""
+        every = [(topic.topic, check) for topic in self.topics for check in topic.checks]
+        every += [("all topics", check) for check in self.shared]
+        return [(name, check) for name, check in every if not check.passed]
+
+    def checks(self) -> list[Check]:
+        """Every check over all topics together."""
+        every = [*(check for topic in self.topics for check in topic.checks), *self.shared]
+        names = dict.fromkeys(check.name for check in every)
+        return [_together(name, [check for check in every if check.name == name]) for name in names]
+
+
+def report_of(scenario: Scenario, verdict: Verdict, seconds: float | None = None) -> Report:
+    """The report of an emulation; its time is that of its steps unless it is given."""
+    topics = tuple(_topic(found) for found in verdict.topics)
+    steps = _last_of_each(scenario.steps)
+    kinds = _summed((kind, fate, count) for found in verdict.topics for (kind, fate), count in found.kinds.items())
+    return Report(
+        # A verdict over nothing says nothing.
+        verdict.passed and any(topic.checks for topic in topics),
+        scenario.seed,
+        seconds if seconds is not None else sum(step.seconds for step in steps),
+        topics,
+        _phases(steps),
+        _flow([topic.flow for topic in topics]),
+        dict(_added(found.rules for found in verdict.topics).most_common()),
+        tuple(fate for fate in _FATES if any(fate in fates for fates in kinds.values())),
+        {kind: kinds[kind] for kind in [*Kind, *sorted(set(kinds) - set(Kind))] if kind in kinds},
+        _added(found.copies for found in verdict.topics),
+        dict(sorted(_added(found.periods for found in verdict.topics).items())),
+        _slowest(steps, verdict),
+        verdict.checks,
+    )
+
+
+_FATES = ("curated", "superseded", "quarantined", "parse error", "dead letter", "on its way", "nowhere")
+
+
+def _topic(found: TopicVerdict) -> TopicReport:
+    later = [(action, path) for (action, path), batch in found.drift.items() if batch > 1]
+    standardized = _added(run.counts for run in found.boundaries.standardized)
+    return TopicReport(
+        found.topic,
+        flow_of(found.rows, standardized, _added(run.counts for run in found.boundaries.curated)),
+        found.rows,
+        sum(check.found for check in found.checks if check.name == "keys behind"),
+        tuple(sorted(found.checks, key=lambda check: check.passed)),
+        sum(action == "ADDED" for action, _ in found.drift) - sum(action == "ADDED" for action, _ in later),
+        tuple(sorted(path for action, path in later if action == "ADDED")),
+        tuple(sorted(path for action, path in found.drift if action == "TYPE_CHANGED")),
+    )
+
+
+def _added(counts: Iterable[Mapping[str, int]]) -> Counter[str]:
+    total: Counter[str] = Counter()
+    for one in counts:
+        total.update(one)
+    return total
+
+
+def _summed(rows: Iterable[tuple[str, str, int]]) -> dict[str, Counter[str]]:
+    total: dict[str, Counter[str]] = {}
+    for kind, fate, count in rows:
+        total.setdefault(kind, Counter())[fate] += count
+    return total
+
+
+def _flow(flows: Sequence[Flow]) -> Flow:
+    """All topics together; what one has too much does not make up for what another lacks."""
+    together: dict[str, Any] = {}
+    for one in fields(Flow):
+        counts = [getattr(flow, one.name) for flow in flows]
+        together[one.name] = _added(counts) if one.name in ("standardized", "curated") else sum(counts)
+    return Flow(**together)
+
+
+def _last_of_each(steps: Sequence[Step]) -> list[Step]:
+    """Who verifies twice has not waited twice for the same."""
+    last = {(step.phase, step.what): at for at, step in enumerate(steps) if step.phase == "verify"}
+    return [step for at, step in enumerate(steps) if last.get((step.phase, step.what), at) == at]
+
+
+def _phases(steps: Sequence[Step]) -> tuple[Phase, ...]:
+    names = dict.fromkeys(step.phase for step in steps)
+    return tuple(Phase(name, tuple(step for step in steps if step.phase == name)) for name in names)
+
+
+def _slowest(steps: Sequence[Step], verdict: Verdict) -> tuple[Step, ...]:
+    """Cycles are left out, for they are made of batches."""
+    timed = [step for step in steps if not step.what.startswith("cycle")]
+    for found in verdict.topics:
+        timed += _batches(found.topic, "Standardized", found.boundaries.standardized)
+        timed += _batches(found.topic, "Curated", found.boundaries.curated)
+    return tuple(sorted(timed, key=lambda step: -step.seconds)[:SLOWEST])
+
+
+def _batches(topic: str, layer: str, runs: Sequence[Run]) -> list[Step]:
+    return [Step(topic, f"{layer}, batch {run.number}", run.seconds or 0.0, run.counts.get("read", 0)) for run in runs]
+
+
+def _together(name: str, checks: Sequence[Check]) -> Check:
+    """One check over several topics; what is wrong in one of them stays wrong."""
+    wrong = sum(check.wrong or (not check.passed) for check in checks)
+    return Check(name, sum(check.expected for check in checks), sum(check.found for check in checks), wrong)
+
+
+def as_json(report: Report) -> dict[str, Any]:
+    """The report for programs."""
+    return {
+        "verified": report.passed,
+        "seed": report.seed,
+        "seconds": round(report.seconds, 1),
+        "published": report.flow.published,
+        "flow": vars(report.flow),
+        "topics": [_topic_json(topic) for topic in report.topics],
+        "checks": _checks_json(report.shared),
+        "kinds": report.kinds,
+        "copies": report.copies,
+        "rules": report.rules,
+        "periods": report.periods,
+        "phases": [{"phase": phase.name, "seconds": phase.seconds, "steps": phase.steps} for phase in report.phases],
+        "slowest": report.slowest,
+    }
+
+
+def _topic_json(topic: TopicReport) -> dict[str, Any]:
+    return {
+        "topic": topic.topic,
+        "verified": topic.passed == len(topic.checks),
+        "rows": topic.rows,
+        "flow": vars(topic.flow),
+        "behind": topic.behind,
+        "moved": topic.moved,
+        "drift": {"first_paths": topic.first_paths, "added": topic.added, "type_changed": topic.changed},
+        "checks": _checks_json(topic.checks),
+    }
+
+
+def _checks_json(checks: Sequence[Check]) -> list[dict[str, Any]]:
+    return [
+        {
+            "check": check.name,
+            "passed": check.passed,
+            "expected": check.expected,
+            "found": check.found,
+            "wrong": check.wrong,
+            "messages": [{"message_id": one.message_id, "what": one.what} for one in check.examples],
+        }
+        for check in checks
+    ]

@@ -1,0 +1,143 @@
+"""The laws: every table of a topic against its ledger, message by message."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from leanops.emulation.events.profile import Profile
+from leanops.emulation.verify import drifted
+from leanops.emulation.verify.boundaries import Boundaries, Run
+from leanops.emulation.verify.drifted import Line
+from leanops.emulation.verify.fates import Fates, listed
+from leanops.emulation.verify.found import EXAMPLES, Check, Found, Wrong, identifier, text
+from leanops.emulation.verify.layers import Layers
+from leanops.emulation.verify.refusals import Refusals
+from leanops.runtimes.embedded import Embedded
+
+_SENT = """
+SELECT message_id, count(*) AS copies, min(content) AS content, min(publish_us) AS publish_us,
+       sum({0} hash(ingestion_ms)) AS arrivals, min(ingestion_ms) AS first_ms
+FROM ledger WHERE NOT is_dead GROUP BY ALL
+"""
+_LANDED = """
+SELECT message_id, count(*) AS copies, min(content) AS content, max(content) AS other_content,
+       count(content) AS contents, min(publish_us) AS publish_us, max(publish_us) AS other_us,
+       count(publish_us) AS times, sum({0} hash(ingestion_ms)) AS arrivals,
+       any_value(e.message_id) IS NOT NULL AS has_wrong_envelope
+FROM raw LEFT JOIN wrong_envelope e USING (message_id) GROUP BY ALL
+"""
+
+
+@dataclass
+class Checks:
+    """Every law of one topic. Values are compared and never shown, for they may be personal."""
+
+    runtime: Embedded
+    topic: str
+    profile: Profile
+    boundaries: Boundaries
+    fates: Fates
+    is_exact: bool = True
+    """Whether RAW has every message as often as it was sent; after a kill it may have it more often."""
+
+    def all(self) -> Iterator[Check]:
+        found = Found(self.runtime, self.topic, self.fates)
+        refusals = Refusals(self.runtime, self.topic, self.profile, self.boundaries, self.fates, found)
+        layers = Layers(self.runtime, self.topic, self.profile, self.fates, found)
+        seen = drifted.seen(self.fates, self.profile)
+        yield self._raw(found)
+        yield refusals.dead()
+        yield refusals.unparsed()
+        yield layers.columns(seen.paths.keys())
+        yield layers.standardized(self.boundaries.standardized, seen.paths)
+        yield self._once("keys of Standardized, across periods", "found_standardized", "record_key")
+        yield self._counts("batches of Standardized", self.boundaries.standardized, "standardized_count")
+        yield layers.curated(self.boundaries.curated)
+        yield self._once("keys of Curated, across periods", "found_curated", "idempotency_key")
+        yield self._behind(found)
+        yield refusals.quarantined()
+        yield self._counts("batches of Curated", self.boundaries.curated, "curated_count")
+        lines = seen.lines(self.runtime.platform.rules.removed_after_batches)
+        yield drifted.compare(lines, self._drift(found), layers.paths)
+        yield self._personal({**refusals.tables, "found_curated": layers.tables["curated"]})
+
+    def _raw(self, found: Found) -> Check:
+        """Every message is in RAW as it was sent, as often and at the times it was sent, and nothing else is."""
+        self._read_envelopes()
+        # What was killed and done again came again, and says that it came when it first did.
+        copies, times = ("<>", "") if self.is_exact else ("<", "DISTINCT")
+        return found.compare(
+            "messages in RAW",
+            _SENT.format(times),
+            _LANDED.format(times),
+            "message_id",
+            {
+                "its text": "f.contents <> f.copies OR f.content <> e.content OR f.other_content <> e.content",
+                "its copies": f"f.copies {copies} e.copies",
+                # Only RAW knows the times of messages that came through Pub/Sub.
+                "its publish_time": "f.times <> f.copies OR e.publish_us <> f.publish_us OR e.publish_us <> f.other_us",
+                "its ingestion_ts": "e.first_ms IS NOT NULL AND f.arrivals <> e.arrivals",
+                "its envelope": "f.has_wrong_envelope",
+            },
+        )
+
+    def _read_envelopes(self) -> None:
+        """The messages of RAW with a topic, a key or attributes that were not sent with them."""
+        files, none = self.boundaries.files, "(SELECT *, NULL AS topic_name FROM sent WHERE false)"
+        rows = f"read_parquet({listed(files)})" if files else none
+        self.fates.connection.execute(
+            "CREATE OR REPLACE TABLE wrong_envelope AS SELECT DISTINCT message_id "
+            f"FROM (SELECT f.message_id, f.topic_name, f.idempotency_key, f.attributes FROM {rows} f) f "
+            "LEFT JOIN (FROM sent WHERE idempotency_key IS NOT NULL OR attributes IS NOT NULL) e USING (message_id) "
+            f"WHERE f.topic_name IS DISTINCT FROM {text(self.topic)} "
+            "OR f.idempotency_key IS DISTINCT FROM e.idempotency_key OR f.attributes IS DISTINCT FROM e.attributes"
+        )
+
+    def _counts(self, name: str, runs: Sequence[Run], table: str) -> Check:
+        """What every batch counted is what the ledger counts for it."""
+        names = list(runs[0].counts) if runs else ["read"]
+        counted = self.fates.rows(f"SELECT batch, {', '.join(names)} FROM {table}")
+        expected = {row[0]: dict(zip(names, map(int, row[1:]), strict=True)) for row in counted}
+        wrong = [
+            Wrong(run.batch_id, f"counted {count:,} {what}, the ledger {expected.get(run.number, {}).get(what, 0):,}")
+            for run in runs
+            for what, count in run.counts.items()
+            if expected.get(run.number, {}).get(what, 0) != count
+        ]
+        return Check(name, len(expected), len(runs), len(wrong), tuple(wrong[:EXAMPLES]))
+
+    def _once(self, name: str, table: str, key: str) -> Check:
+        keys, rows = self.fates.rows(f"SELECT count(DISTINCT {key}), count(*) FROM {table}")[0]
+        doubled = f"SELECT min(message_id), count(*) FROM {table} GROUP BY {key} HAVING count(*) > 1 ORDER BY 1"
+        wrong = [Wrong(message, f"its key has {times} rows") for message, times in self.fates.rows(doubled)]
+        return Check(name, keys, rows, len(wrong), tuple(wrong[:EXAMPLES]))
+
+    def _behind(self, found: Found) -> Check:
+        """Where the newest version of a key is not right, exactly these keys show an older one."""
+        behind = (
+            "SELECT s.record_key, s.message_id FROM found_standardized s JOIN found_curated c "
+            "ON s.record_key = 'key:' || c.idempotency_key WHERE s.message_id <> c.message_id"
+        )
+        return found.compare("keys behind", "FROM behind_key", behind, "record_key", {})
+
+    def _drift(self, found: Found) -> list[Line]:
+        """The lines of drift_log; what names no path or no batch is none the ledger could know."""
+        found.load("found_drift", self.runtime.platform.rules.databases.ops_table("drift_log"), topic_only=True)
+        numbers = {run.batch_id: run.number for run in self.boundaries.standardized}
+        logged = (
+            "SELECT coalesce(details->>'path', column_name, '-'), coalesce(action, '-'), details->>'batch_id', "
+            "old_value, new_value, column_name FROM found_drift"
+        )
+        return [
+            Line(path, action, numbers.get(batch, 0), *rest) for path, action, batch, *rest in self.fates.rows(logged)
+        ]
+
+    def _personal(self, tables: dict[str, str]) -> Check:
+        """No value of personal data stands in clear in Curated or in an error table."""
+        shapes = "|".join(sorted({leaf.shape for leaf in self.profile.leaves if leaf.shape}))
+        wrong: list[Wrong] = []
+        for name, table in tables.items() if shapes else ():
+            described = self.fates.rows(f"DESCRIBE {name}")
+            texts = [f"{identifier(column)}::VARCHAR" for column, kind, *_ in described if "VARCHAR" in kind]
+            clear = f"SELECT message_id FROM {name} WHERE regexp_matches(concat_ws(' ', {', '.join(texts)}), ?)"
+            wrong += [Wrong(message, f"is in clear in {table}") for (message,) in self.fates.rows(clear, [shapes])]
+        return Check("personal data in clear", 0, len(wrong), len(wrong), tuple(wrong[:EXAMPLES]))

@@ -1,0 +1,129 @@
+"""The error tables: exactly the messages that were refused, each with everything its row must say."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from leanops.emulation import ledger
+from leanops.emulation.events.profile import Profile
+from leanops.emulation.verify.boundaries import Boundaries, Run
+from leanops.emulation.verify.fates import Fates
+from leanops.emulation.verify.found import Check, Found, identifier, text
+from leanops.emulation.verify.layers import SCHEMA_VERSION
+from leanops.runtimes.embedded import Embedded
+
+DEAD, UNPARSED, REFUSED = "found_dead", "found_unparsed", "found_refused"
+"""The rows of a topic in the three error tables."""
+_UNPARSED = """
+SELECT message_id, [rule] AS rules, sent_us, first_ms, batch FROM message JOIN (
+    SELECT message_id, batch, min(ingestion_ms) AS first_ms FROM raw WHERE batch IS NOT NULL
+    GROUP BY message_id, batch QUALIFY row_number() OVER (PARTITION BY message_id ORDER BY batch) = 1
+) USING (message_id) WHERE rule IS NOT NULL
+"""
+_REFUSED = """
+SELECT c.message_id, c.failures AS rules, sent_us, first_ms, number AS batch, c.record_key
+FROM candidate c JOIN message USING (message_id) WHERE NOT is_valid
+"""
+_RULES = "list_sort([x.rule || coalesce(' ' || x.\"column\", '') FOR x IN failures])"
+
+
+@dataclass
+class Refusals:
+    """The error rows of one topic."""
+
+    runtime: Embedded
+    topic: str
+    profile: Profile
+    boundaries: Boundaries
+    fates: Fates
+    found: Found
+
+    def __post_init__(self) -> None:
+        databases = self.runtime.platform.rules.databases
+        self.tables = {DEAD: databases.dlq_errors, UNPARSED: databases.parse_errors, REFUSED: databases.errors}
+        for name, table in self.tables.items():
+            self.found.load(name, table, topic_only=True)
+
+    def dead(self) -> Check:
+        """Messages that cannot land have a row, and an archive that holds their text."""
+        self._open_archive()
+        expected = "SELECT message_id, [m.rule] AS rules, sent_us, content, NULL AS first_ms, NULL AS record_key "
+        expected += "FROM message m JOIN sent USING (message_id) WHERE m.is_dead"
+        differs = self._said("dlq") | {
+            "its archived text": "f.archived IS DISTINCT FROM e.content",
+            # Only through Pub/Sub is it not known when a message that never landed was published.
+            "its publish_time": f"e.sent_us IS NOT NULL AND ({_PUBLISHED})",
+            "its schema_version": "f.schema_version IS NOT NULL",
+        }
+        found = f"SELECT * FROM ({_once(DEAD)}) LEFT JOIN archive USING (source)"
+        return self.found.compare("dead letters", expected, found, "message_id", differs)
+
+    def unparsed(self) -> Check:
+        """Texts that are no events have a row once they were read."""
+        expected = f"SELECT *, NULL AS record_key FROM ({_UNPARSED})"
+        return self._in_batch("parse errors", "standardized", expected, UNPARSED, self.boundaries.standardized)
+
+    def quarantined(self) -> Check:
+        """Versions that are not right have a row, with every rule they break."""
+        return self._in_batch("quarantined rows", "curated", _REFUSED, REFUSED, self.boundaries.curated)
+
+    def _in_batch(self, name: str, layer: str, expected: str, table: str, runs: Sequence[Run]) -> Check:
+        """Rows that a batch has written, of messages that are in RAW."""
+        raw = self.runtime.platform.rules.databases.raw_table(self.topic)
+        day = "strftime(make_timestamp(e.sent_us), '%Y-%m-%d')"
+        ids = f"MAP {{{', '.join(f'{run.number}: {text(run.batch_id)}' for run in runs)}}}" if runs else "MAP {}"
+        differs = self._said(layer) | {
+            "its publish_time": _PUBLISHED,
+            "its source": f"f.source IS DISTINCT FROM {text(f'{raw}/publish_time_day=')} || {day}",
+            "its batch_id": f"f.batch_id IS DISTINCT FROM ({ids})[e.batch]",
+            "its schema_version": f"f.schema_version IS DISTINCT FROM {SCHEMA_VERSION}",
+        }
+        return self.found.compare(name, expected, _once(table), "message_id", differs)
+
+    def _said(self, layer: str) -> dict[str, str]:
+        """What every error row must say."""
+        paths = ", ".join(f"{text(leaf.column)}: {text(leaf.canonical)}" for leaf in self.profile.leaves if leaf.type)
+        begin = text(f"{layer}\n{self.topic}\n")
+        return {
+            "its rules": "list_sort(e.rules) IS DISTINCT FROM f.rules",
+            "the number of its rows": "f.rows <> 1",
+            "its error_id": f"f.error_id IS DISTINCT FROM sha256({begin} || f.message_id)[:32]",
+            "its layer": f"f.layer IS DISTINCT FROM {text(layer)}",
+            "its record_key": "f.record_key IS DISTINCT FROM e.record_key",
+            "its ingestion_ts": "f.ingestion_ts IS DISTINCT FROM e.first_ms",
+            "its status": "f.status IS DISTINCT FROM 'OPEN'",
+            "its detected_ts": "f.detected_ts IS NULL",
+            "its paths": "len(list_filter(f.failures, lambda x: "
+            f'x.path IS DISTINCT FROM (MAP {{{paths}}})[x."column"])) > 0',
+        }
+
+    def _open_archive(self) -> None:
+        """What stands in the files that dead letters name, as the ledger has it."""
+        sources = [source for (source,) in self.fates.rows(f"SELECT DISTINCT source FROM {DEAD} WHERE source <> ''")]
+        contents = [_content(self.runtime.files.get(source)) for source in sources]
+        columns = {"source": pa.array(sources, pa.string()), "archived": pa.array(contents, pa.string())}
+        self.fates.register("archive", pa.table(columns))
+
+
+def _content(body: bytes | None) -> str | None:
+    """The payload of an archived queue message, as the ledger has it."""
+    try:
+        said = json.loads(body or b"")
+    except ValueError:
+        return None
+    payload = said.get("payload") if isinstance(said, dict) else None
+    return ledger.content(payload) if isinstance(payload, str) else None
+
+
+_PUBLISHED = "f.publish_time IS DISTINCT FROM make_timestamp(e.sent_us) AT TIME ZONE 'UTC'"
+
+
+def _once(table: str) -> str:
+    """One row for each message, with the number of all its rows."""
+    return (
+        f"SELECT *, {_RULES} AS rules, count(*) OVER one AS rows FROM {identifier(table)} "
+        "WINDOW one AS (PARTITION BY message_id) "
+        "QUALIFY row_number() OVER (PARTITION BY message_id ORDER BY detected_ts) = 1"
+    )

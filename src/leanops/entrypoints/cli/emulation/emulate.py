@@ -1,0 +1,148 @@
+"""The emulation: days of production in minutes, verified message by message."""
+
+import os
+import shlex
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from leanops.entrypoints.cli.emulation.verdicts import judge, tell
+from leanops.entrypoints.cli.options import Json
+from leanops.entrypoints.cli.output import say
+from leanops.entrypoints.cli.progress import shares
+
+if TYPE_CHECKING:
+    from leanops.emulation.play.phases import Emulation
+    from leanops.emulation.scenario import Scenario
+
+app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
+Home = Annotated[
+    Path,
+    typer.Option("--home", envvar="LEANOPS_HOME", help="Home of the emulation; made by `clean`, `full` and `soak`."),
+]
+Seed = Annotated[int, typer.Option("--seed", help="Another seed, other events.")]
+Topics = Annotated[int, typer.Option("--topics", min=1, max=1_000, help="How many topics; four profiles in turn.")]
+Rates = Annotated[str, typer.Option("--rates", help="How often things go wrong on day 2, as in cde=0.03,late=0.1.")]
+Through = Annotated[
+    Literal["queue", "pubsub"],
+    typer.Option(
+        "--through",
+        help="Where events enter: the queue, or the topics of GOOGLE_CLOUD_PROJECT in Pub/Sub (PUBSUB_EMULATOR_HOST "
+        "names its emulator) with a bridge; Pub/Sub gives out the ids, so duplicate, redelivery and envelope are left "
+        "out.",
+    ),
+]
+Events = Annotated[int | None, typer.Option("--events", min=1, help="How many events.")]
+HOME = Path(".leanops-emulation")
+# Every topic costs some seconds in every cycle; two have everything a story needs.
+TOPICS = 2
+
+
+@app.command()
+def clean(
+    home: Home = HOME, topics: Topics = TOPICS, seed: Seed = 1, rates: Rates = "", through: Through = "queue"
+) -> None:
+    """Make an empty home for an emulation; an earlier emulation in it is removed, anything else is left alone."""
+    from leanops.emulation.play.homes import held
+
+    with held(home.expanduser().resolve(), planned(topics, seed, rates, through)):
+        pass
+    say(f"made {home}; next: leanops emulate day1{_at(home)}")
+
+
+@app.command()
+def day1(home: Home = HOME, events: Events = None) -> None:
+    """Publish clean events while there is no schema: they wait in RAW."""
+    with opened(home) as emulation:
+        tell(emulation.day1(_size("day1", events)))
+
+
+@app.command()
+def schema(home: Home = HOME) -> None:
+    """Refuse wrong schema files, deploy the right ones, and process what waits."""
+    with opened(home) as emulation:
+        tell(emulation.schema())
+
+
+@app.command()
+def day2(home: Home = HOME, events: Events = None) -> None:
+    """Publish corrections, drift and errors, and process them."""
+    with opened(home) as emulation:
+        tell(emulation.day2(_size("day2", events)))
+
+
+@app.command()
+def day4(home: Home = HOME, events: Events = None) -> None:
+    """Publish corrections that move events to other months, and process them."""
+    with opened(home) as emulation:
+        tell(emulation.day4(_size("day4", events)))
+
+
+@app.command()
+def verify(home: Home = HOME, as_json: Json = False) -> None:
+    """Hold every table against the ledger of what was published, and write report.html; exit 3 where they differ."""
+    with opened(home) as emulation:
+        verdict = emulation.verify()
+    judge(home, emulation.scenario, verdict, as_json=as_json)
+
+
+@app.command()
+def full(
+    home: Home = HOME,
+    events: Events = None,
+    topics: Topics = TOPICS,
+    seed: Seed = 1,
+    rates: Rates = "",
+    through: Through = "queue",
+) -> None:
+    """All phases from clean to verify; days 2 and 4 have a 20th and a 200th of the events of day 1."""
+    first = _size("day1", events)
+    sizes = {"day1": first, "day2": max(topics, first // 20), "day4": max(topics, first // 200)}
+    started, scenario = time.monotonic(), planned(topics, seed, rates, through)
+    scenario.check_size("day1", first)
+    with opened(home, scenario) as emulation:
+        tell(emulation.play(sizes))
+        verdict = emulation.verify()
+        tell(emulation.scenario.steps[-1:])
+    judge(home, emulation.scenario, verdict, time.monotonic() - started)
+
+
+def planned(topics: int, seed: int, rates: str = "", through: str = "queue") -> "Scenario":
+    """An emulation that can be played; raises UsageError where it cannot."""
+    from leanops.emulation.scenario import Scenario
+
+    scenario = Scenario(seed=seed, topics=topics, rates=rates, through=through)
+    scenario.check()
+    return scenario
+
+
+def _at(home: Path) -> str:
+    """What the next command must be told about a home that it would not take by itself."""
+    is_known = home == Path(os.environ.get("LEANOPS_HOME") or HOME)
+    return "" if is_known else f" --home {shlex.quote(str(home))}"
+
+
+def _size(phase: str, events: int | None) -> int:
+    from leanops.emulation.scenario import DAYS
+
+    return events or DAYS[phase]
+
+
+@contextmanager
+def opened(home: Path, anew: "Scenario | None" = None, settings: str = "") -> "Iterator[Emulation]":
+    """The emulation of a home, open for some phases, with its progress on standard error; `anew` replaces it first."""
+    from leanops.emulation.play.homes import held
+    from leanops.emulation.play.phases import Emulation
+
+    place = home.expanduser().resolve()
+    # What is published has the name of its phase.
+    with held(place, anew, settings), shares(lambda what: emulation.scenario.events.get(what, 0)) as progress:
+        emulation = Emulation(place, progress)
+        try:
+            yield emulation
+        finally:
+            emulation.close()

@@ -1,0 +1,78 @@
+"""Circuit breakers: shown, opened and closed by hand."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from leanops.entrypoints.cli.home import actor, opened
+from leanops.entrypoints.cli.options import Json, Topic
+from leanops.entrypoints.cli.output import print_json_array, print_table, say
+
+if TYPE_CHECKING:
+    from leanops.runtimes.embedded import Embedded
+
+app = typer.Typer(no_args_is_help=True)
+Reason = Annotated[str | None, typer.Option("--reason", help="Why; shown to the next operator.")]
+
+
+@app.command()
+def show(as_json: Json = False) -> None:
+    """Show every topic's breaker, stopped ones first."""
+    with opened() as runtime:
+        from leanops.usecases.topics.registry import list_topics
+        from leanops.views.breakers import breakers
+
+        found = breakers(runtime.platform.state, [topic.name for topic in list_topics(runtime.platform)])
+    if as_json:
+        print_json_array(one.as_json() for one in found)
+    elif found:
+        columns = ("topic", "state", "since", "failed", "succeeded", "reason")
+        rows = [
+            [
+                one.topic,
+                one.breaker.state.value,
+                one.since and one.since.replace(microsecond=0),
+                one.breaker.failed,
+                one.breaker.succeeded,
+                one.breaker.reason,
+            ]
+            for one in found
+        ]
+        print_table(columns, rows, grouped=True)
+    else:
+        say("no topics yet; add one with: leanops topics add TOPIC")
+
+
+@app.command("open")
+def open_(topic: Topic, reason: Reason = None) -> None:
+    """Stop consuming a topic's queue until it is closed by hand. Its events wait in the queue."""
+    with opened() as runtime:
+        from leanops.runtimes.background import breakers_of
+
+        breakers_of(runtime).open(_queue(runtime, topic), reason)
+        _audit(runtime, "breaker open", topic, reason)
+    say(f"{topic} is stopped; its events wait in its queue until: leanops breaker close {topic}")
+
+
+@app.command()
+def close(topic: Topic) -> None:
+    """Consume a topic's queue again, and forget its failures."""
+    with opened() as runtime:
+        from leanops.runtimes.background import breakers_of
+
+        breakers_of(runtime).close(_queue(runtime, topic))
+        _audit(runtime, "breaker close", topic, None)
+    say(f"{topic} is consumed again")
+
+
+def _queue(runtime: "Embedded", topic: str) -> str:
+    from leanops.domain.event.names import queue_name
+    from leanops.usecases.topics.registry import find_topic
+
+    return queue_name(find_topic(runtime.platform, topic).name)
+
+
+def _audit(runtime: "Embedded", action: str, topic: str, reason: str | None) -> None:
+    from leanops.usecases.audit import record_action
+
+    record_action(runtime.platform, actor(), action, [topic], {"reason": reason} if reason else None)

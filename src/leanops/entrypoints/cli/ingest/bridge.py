@@ -1,0 +1,81 @@
+"""Pub/Sub into the queues of this home, or of AWS, for as long as it runs."""
+
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from leanops.domain.errors import UsageError
+from leanops.domain.event.shards import Shard, parse_shard
+from leanops.entrypoints.cli.home import opened
+
+if TYPE_CHECKING:
+    from leanops.runtimes.bridge import FarSide
+
+Project = Annotated[
+    str | None,
+    typer.Option("--project", envvar="GOOGLE_CLOUD_PROJECT", help="Google project; or set GOOGLE_CLOUD_PROJECT."),
+]
+Subscriptions = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--subscription",
+        metavar="ID[=TOPIC]",
+        help="Id of a subscription, and its topic where they differ; repeatable. If left out: those of all topics, "
+        "looked for every minute.",
+    ),
+]
+ShardOf = Annotated[
+    str | None,
+    typer.Option(
+        "--shard",
+        metavar="I/N",
+        help="Read only the share of bridge I of N, counted from 0; host/N takes I from the host's name.",
+    ),
+]
+Host = Annotated[str, typer.Option("--host", help="Address for /healthz, /readyz and /metrics.")]
+Port = Annotated[int, typer.Option("--port", min=0, max=65535, help="Port for them; 0 takes a free one.")]
+
+
+def bridge(
+    project: Project = None,
+    subscriptions: Subscriptions = None,
+    shard: ShardOf = None,
+    host: Host = "127.0.0.1",
+    port: Port = 8080,
+) -> None:
+    """Bring the messages of Pub/Sub subscriptions into the queues, and acknowledge what is safe there.
+
+    The queues are those of this home; where LEANOPS_AWS_BUCKET is set, they are in SQS and no home is needed.
+    """
+    part = parse_shard(shard, socket.gethostname()) if shard else Shard()
+    if not project:
+        raise UsageError("no Google project; say --project PROJECT, or set GOOGLE_CLOUD_PROJECT")
+    with _far_side() as side:
+        from leanops.entrypoints.bridge.serve import serve
+        from leanops.runtimes.bridge import subscriptions_of
+        from leanops.usecases.ingest.known_topics import topic_names
+
+        def mine() -> dict[str, str]:
+            found = subscriptions_of(side, project, subscriptions or [])
+            return {name: found[name] for name in part.of(found)}
+
+        if not subscriptions and not side.settings.aws_bucket and not topic_names(side.state):
+            raise UsageError("no subscriptions: add a topic with leanops topics add TOPIC")
+        serve(side, mine(), host, port, look=None if subscriptions else mine)
+
+
+@contextmanager
+def _far_side() -> Iterator["FarSide"]:
+    """AWS where its bucket is named in the environment, else the home."""
+    from leanops.runtimes.bridge import at_home, on_aws
+    from leanops.settings import load_settings
+
+    settings = load_settings(None)
+    if settings.aws_bucket:
+        yield on_aws(settings)
+        return
+    with opened() as runtime:
+        yield at_home(runtime)

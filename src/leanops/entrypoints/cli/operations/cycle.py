@@ -1,0 +1,84 @@
+"""One pass over the topics."""
+
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from leanops.entrypoints.cli.home import opened
+from leanops.entrypoints.cli.options import Json
+from leanops.entrypoints.cli.output import counted, note, print_json, print_table, say
+from leanops.entrypoints.cli.progress import cycling, is_watched
+
+if TYPE_CHECKING:
+    from leanops.runtimes.embedded import Embedded
+    from leanops.usecases.cycle.run import TopicResult
+
+STANDARDIZED = ("read", "inserted", "updated", "duplicates", "superseded", "parse_errors")
+CURATED = ("read", "inserted", "updated", "unchanged", "errors", "behind")
+FAILED = ("failed", "prior_failed")
+REASONS_SHOWN = 10
+Topics = Annotated[list[str] | None, typer.Option("--topic", metavar="TOPIC", help="Only this topic; repeatable.")]
+Force = Annotated[bool, typer.Option("--force", help="Try again at once what failed before or is parked.")]
+Accept = Annotated[bool, typer.Option("--accept-errors", help="Let a batch pass that the CDE spike guard stopped.")]
+
+
+def cycle(topic: Topics = None, force: Force = False, accept_errors: Accept = False, as_json: Json = False) -> None:
+    """Bring every topic up to date: RAW to Standardized to Curated."""
+    started = time.monotonic()
+    with opened() as runtime:
+        results = _run(runtime, topic, force, accept_errors)
+    if as_json:
+        for result in results:
+            print_json(result.as_json())
+    else:
+        show(results, time.monotonic() - started)
+    if any(result.outcome.value in FAILED for result in results):
+        raise typer.Exit(1)
+
+
+def _run(runtime: "Embedded", topics: list[str] | None, force: bool, accept_errors: bool) -> "list[TopicResult]":
+    from leanops.usecases.cycle.plan import plan_cycle
+
+    expected = {}
+    if is_watched():
+        plans = plan_cycle(runtime.platform, topics, force=force)
+        expected = {plan.topic: plan.rows for plan in plans if plan.outcome is None}
+    with cycling(expected) as progress:
+        from leanops.usecases.cycle.run import run_cycle
+
+        return run_cycle(runtime.platform, topics, force=force, accept_errors=accept_errors, progress=progress)
+
+
+def show(results: "Sequence[TopicResult]", seconds: float) -> None:
+    """What every topic with work did, and how the others ended."""
+    from leanops.usecases.cycle.run import outcomes
+
+    worked = [result for result in results if result.layers]
+    for layer, names in (("standardized", STANDARDIZED), ("curated", CURATED)):
+        rows = [
+            [result.topic, *(result.layers[layer].counts[name] for name in names), _seconds(result, layer)]
+            for result in worked
+            if layer in result.layers
+        ]
+        if rows:
+            print_table([layer, *names, "seconds"], rows, grouped=True)
+            say("")
+    for result in [one for one in results if one.outcome.value in FAILED]:
+        note(f"{result.topic}: {result.outcome.value}: {result.reason}", style="red")
+    for result in [one for one in results if one.reason and one.outcome.value not in FAILED][:REASONS_SHOWN]:
+        say(f"{result.topic}: {result.outcome.value}: {result.reason}")
+    for result in results:
+        for warning in result.warnings:
+            say(f"{result.topic}: warning: {warning}", style="yellow")
+    if not results:
+        say("no topics yet; add one with: leanops topics add TOPIC")
+        return
+    ended = ", ".join(f"{count:,} {outcome.value}" for outcome, count in outcomes(results))
+    say(f"{counted(len(results), 'topic')} in {seconds:.1f} s: {ended}")
+
+
+def _seconds(result: "TopicResult", layer: str) -> float | None:
+    seconds = result.layers[layer].seconds
+    return None if seconds is None else round(seconds, 1)

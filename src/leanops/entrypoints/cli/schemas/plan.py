@@ -1,0 +1,60 @@
+"""A schema file tried on the rows of its topic."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from leanops.domain.errors import UsageError
+from leanops.entrypoints.cli.exits import PROBLEMS
+from leanops.entrypoints.cli.home import opened
+from leanops.entrypoints.cli.options import Json, Topic
+from leanops.entrypoints.cli.output import print_json, say
+from leanops.entrypoints.cli.progress import waiting
+from leanops.entrypoints.cli.schemas.files import read_schema
+
+SchemaFile = Annotated[Path, typer.Argument(metavar="FILE", help="The schema file.")]
+Sample = Annotated[int | None, typer.Option("--sample", min=1, help="Try it on about so many rows.")]
+All = Annotated[bool, typer.Option("--all", help="Try it on every row; without it, on 1,000,000 at most.")]
+
+Values = Annotated[bool, typer.Option("--values", help="Show the values of rows that fail, PII aside.")]
+
+
+def plan(
+    topic: Topic,
+    file: SchemaFile,
+    sample: Sample = None,
+    every: All = False,
+    values: Values = False,
+    as_json: Json = False,
+) -> None:
+    """Show what a file would change and do to real rows; exit 3 where rows would leave or it breaks something."""
+    if sample and every:
+        raise UsageError("say --sample N or --all, not both")
+    text = read_schema(file)
+    with opened() as runtime, waiting(f"{topic}: starting Spark") as tell:
+        from leanops.domain.schema.model import schema_from_json
+        from leanops.usecases.schemas.plan import ALL, plan_schema
+        from leanops.usecases.topics.registry import find_topic
+
+        find_topic(runtime.platform, topic)
+        schema = schema_from_json(text, str(file))
+        found = plan_schema(
+            runtime.platform,
+            runtime.lake(),
+            topic,
+            schema,
+            sample=None if every else sample or ALL,
+            tell=lambda step: tell(f"{topic}: {step}"),
+        )
+    found = found if values else found.without_values()
+    if as_json:
+        print_json(found.as_json())
+    else:
+        from leanops.views.schemas import plan_lines
+
+        say(f"{topic}: {found.difference.kind.value}")
+        for line in plan_lines(found):
+            say(f"  {line}" if line else "")
+    if not found.is_safe:
+        raise typer.Exit(PROBLEMS)

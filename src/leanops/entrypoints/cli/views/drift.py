@@ -1,0 +1,36 @@
+"""What changed in the events of topics, and in their tables."""
+
+from datetime import timedelta
+from typing import Annotated
+
+import typer
+
+from leanops.entrypoints.cli.home import opened
+from leanops.entrypoints.cli.options import Json
+from leanops.entrypoints.cli.output import counted, print_json_array, print_table, say
+
+DAYS = 30
+OneTopic = Annotated[str | None, typer.Argument(metavar="TOPIC", help="Only this topic; all if left out.")]
+Since = Annotated[int, typer.Option("--since", min=1, max=100_000, metavar="DAYS", help="Of the last so many days.")]
+
+
+def drift(topic: OneTopic = None, since: Since = DAYS, as_json: Json = False) -> None:
+    """List columns that were added, stopped arriving or changed their kind, newest first."""
+    with opened() as runtime:
+        from leanops.usecases.topics.registry import find_topic
+        from leanops.views.drift import list_drift, sentence
+
+        if topic:
+            find_topic(runtime.platform, topic)
+        after = runtime.platform.clock() - timedelta(days=since)
+        found = list_drift(runtime.sources(), topic=topic, after=after)
+    if as_json:
+        print_json_array(found)
+        return
+    rows = [
+        [row["detected_ts"].replace(microsecond=0), row["topic_name"], row["source_layer"], sentence(row)]
+        for row in found
+    ]
+    if rows:
+        print_table(("detected", "topic", "layer", "what"), rows)
+    say(f"{counted(len(found), 'change')} in {counted(since, 'day')}; look further back with --since")

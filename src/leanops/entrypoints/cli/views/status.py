@@ -1,0 +1,132 @@
+"""The health of every topic, and of what brings its events."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from leanops.entrypoints.cli.home import opened
+from leanops.entrypoints.cli.options import Json
+from leanops.entrypoints.cli.output import colored, console, counted, print_json, print_table, say
+
+if TYPE_CHECKING:
+    from leanops.views.background import Background, WorkerStatus
+    from leanops.views.status import TopicStatus
+
+
+def status(as_json: Json = False) -> None:
+    """Show every topic: rows per layer, lag, errors, balance; then what waits before RAW, and who works on it."""
+    with opened() as runtime:
+        from leanops.views.status import status as all_topics
+
+        topics = all_topics(runtime.sources())
+        before = runtime.background()
+    if as_json:
+        balanced = all(topic.balance.balanced for topic in topics)
+        print_json({"balanced": balanced, "topics": [topic.as_json() for topic in topics], **before.as_json()})
+    elif topics:
+        show(topics)
+        show_background(before)
+    else:
+        say("no topics yet; add one with: leanops topics add TOPIC")
+
+
+def show(topics: "Sequence[TopicStatus]") -> None:
+    """The topics as a table, and below it what is wrong with any of them."""
+    columns = ("topic", "status", "schema", "RAW", "Standardized", "Curated", "parse errors", "errors", "lag")
+    rows = [
+        [
+            topic.topic,
+            topic.state,
+            topic.schema_version if topic.schema_version is not None else "none",
+            topic.raw_rows,
+            topic.standardized_rows,
+            topic.curated_rows,
+            topic.parse_errors,
+            topic.errors,
+            topic.lag_rows if topic.lag_rows is not None else "unknown",
+            _moment(topic.last_batch_at),
+            _balance(topic),
+        ]
+        for topic in topics
+    ]
+    screen = console()
+    print_table((*columns, "last batch", "balance"), rows, grouped=True)
+    for topic in topics:
+        for complaint in topic.balance.complaints():
+            screen.print(f"{topic.topic}: OUT OF BALANCE: {complaint}", style="bold red")
+        for note in topic.balance.notes:
+            screen.print(f"{topic.topic}: {note}", style="dim")
+        for warning in topic.warnings:
+            screen.print(f"{topic.topic}: {warning}", style="yellow")
+        for layer, failure in topic.failures.items():
+            screen.print(f"{topic.topic}: {layer} {failure}", style="red")
+        for warning in topic.warnings:
+            say(f"{topic.topic}: warning: {warning}", style="yellow")
+        if topic.operation:
+            say(f"{topic.topic}: {topic.operation.sentence()}", style="yellow")
+        if topic.reason:
+            screen.print(f"{topic.topic}: {topic.status.lower()}: {topic.reason}", style="yellow")
+
+
+def show_background(before: "Background") -> None:
+    """The background parts as a table, and what waits for them."""
+    if before.workers:
+        say("")
+        rows = [
+            [
+                worker.part,
+                worker.worker,
+                _moment(worker.since),
+                _moment(worker.beat),
+                worker.done,
+                worker.failed,
+                _health(worker),
+            ]
+            for worker in before.workers
+        ]
+        print_table(("part", "worker", "since", "heard", "done", "failed", "health"), rows, grouped=True)
+    waiting = {
+        "in queues": before.queued,
+        "in the delivery buffer": before.delivery.records + before.delivery.claimed,
+        "dead letters to be drained": before.undrained,
+    }
+    said = ", ".join(f"{count:,} {where}" for where, count in waiting.items() if count)
+    if before.shortage:
+        say(f"no more events are taken in: {before.shortage}", style="bold red")
+    if said:
+        is_served = any(not worker.is_silent for worker in before.workers)
+        hint = "" if is_served else "; leanops serve brings them on"
+        say(f"before RAW: {said}{hint}")
+    for queue, depth in before.queues.items():
+        oldest_s = before.oldest_s(queue)
+        if depth.messages and oldest_s is not None:
+            say(f"{queue}: {counted(depth.messages, 'message')}, the oldest sent {_ago(oldest_s)} ago")
+    for queue, reason in before.stopped.items():
+        say(f"{queue}: stopped by its circuit breaker: {reason}; see leanops breaker show", style="bold red")
+
+
+def _health(worker: "WorkerStatus") -> Any:
+    if worker.is_silent:
+        return colored("silent", "bold red")
+    if worker.doing and worker.doing_since:
+        doing = f"{worker.doing}, since {worker.doing_since:%H:%M:%S}"
+        return colored(f"{worker.error}; {doing}" if worker.error else doing, "red" if worker.error else "green")
+    return colored(worker.error, "red") if worker.error else colored("working", "green")
+
+
+def _ago(seconds: int) -> str:
+    """`40 s`, `12 min`, `3 h`, `2 d`."""
+    for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds // size} {unit}"
+    return f"{seconds} s"
+
+
+def _moment(at: datetime | None) -> str:
+    return f"{at:%Y-%m-%d %H:%M:%S}" if at else "never"
+
+
+def _balance(topic: "TopicStatus") -> Any:
+    if not topic.balance.balanced:
+        return colored("OUT OF BALANCE", "bold red")
+    return colored("balanced", "green") if topic.balance.checks else colored("nothing read", "dim")
