@@ -10,7 +10,7 @@ import pytest
 
 from leanops.adapters.aws.switch import EventSourceSwitch
 from leanops.domain.errors import PermanentError, QueueUnavailableError
-from leanops.ports.switch import ConsumptionSwitch
+from leanops.ports.queue import ConsumptionSwitch
 from tests.engines import free_port
 
 QUEUES = ["orders", "payments"]

@@ -36,8 +36,6 @@ def test_a_part_that_is_gone_is_an_exit_code_and_one_line(
 
     parts = [Part("delivery", die, 0.0), Part("cycles", lambda: 0, 30.0)]
     monkeypatch.setattr(background, "parts_of", lambda *_: parts)
-        background, "parts_of", lambda *_: [Part("delivery", die, 0.0), Part("cycles", lambda: 0, 30.0)]
-    )
     ended = leanops("serve")
     assert (ended.code, ended.err.count("\n")) == (1, 1)
     assert ended.err.startswith("error: delivery ended unexpectedly (SystemExit)")

@@ -10,7 +10,7 @@ import pytest
 
 from leanops.domain.errors import SourceUnavailableError
 from leanops.domain.table.definitions import OPS
-from leanops.ports.listing import ListedTopic, Subscription
+from leanops.ports.source import ListedTopic, Subscription
 from leanops.usecases.topics.discover import Action, Wanted, discover, tfvars
 from leanops.usecases.topics.registry import add_topic, list_topics
 from tests.builders import Clock

@@ -49,3 +49,10 @@ class Files(Protocol):
 
     def names(self, prefix: str) -> Iterator[str]:
         """Every name that begins so, in order."""
+
+
+class Objects(Protocol):
+    """A bucket. Raises FilesUnavailableError where it does not answer."""
+
+    def part(self, key: str, start: int, size: int) -> bytes | None:
+        """So many bytes from here, fewer at the end; None where there is no such object."""

@@ -6,6 +6,7 @@ from typing import NamedTuple, Protocol, TypeAlias
 
 Receipt: TypeAlias = Hashable
 
+
 MAX_RECEIVES = 5
 PLATFORM_RECEIVES = 250
 """SQS's maxReceiveCount where Lambda receives: there a receive in an outage counts as well, about one in six minutes,
@@ -85,3 +86,13 @@ class Queue(Protocol):
 
     def redrive(self, queue: str) -> int:
         """Move the dead letters of a queue back into it; how many there were."""
+
+
+class ConsumptionSwitch(Protocol):
+    """Stops and starts the consumption of a queue; stopping what is stopped and starting what runs changes nothing."""
+
+    def stop(self, queue: str) -> None:
+        """Let nothing be received from the queue."""
+
+    def start(self, queue: str) -> None:
+        """Let the queue be consumed again, from where it stopped."""

@@ -23,9 +23,8 @@ from leanops.adapters.files.schemas import SchemaFiles
 from leanops.domain.errors import UsageError
 from leanops.domain.event.names import Databases
 from leanops.ports.delivery import Delivery
-from leanops.ports.files import Files
+from leanops.ports.files import Files, Objects
 from leanops.ports.jobs import Jobs
-from leanops.ports.objects import Objects
 from leanops.ports.queue import Queue
 from leanops.ports.state import StateStore
 from leanops.settings import Settings, load_settings

@@ -2,7 +2,8 @@
 
 import os
 import socket
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -11,7 +12,7 @@ from leanops.domain.event.names import check_topic
 from leanops.ports.clock import Clock
 from leanops.ports.files import Files
 from leanops.ports.queue import Queue
-from leanops.ports.source import Source
+from leanops.ports.source import Source, TopicListing
 from leanops.ports.state import StateStore
 from leanops.settings import Settings
 from leanops.usecases.bridge.bridge import Bridge, Look
@@ -61,6 +62,18 @@ def pubsub() -> "PubSub":
             "the bridge needs Google's client; install it with: pip install 'leanops[gcp]'"
         ) from missing
     return PubSub.from_environment()
+
+
+@contextmanager
+def topic_listing(project: str) -> Iterator[TopicListing]:
+    """The topics and subscriptions of a Google project."""
+    from leanops.adapters.gcp.topics import PubSubTopics
+
+    listing = PubSubTopics(project)
+    try:
+        yield listing
+    finally:
+        listing.close()
 
 
 def subscriptions_of(side: FarSide, project: str, named: Sequence[str]) -> dict[str, str]:

@@ -15,7 +15,7 @@ class Failures:
     """Explains failures; `engine` says of one that the engine itself has ended, and why that may be."""
 
     def __init__(self, home: Path, engine: Callable[[Exception], str | None]) -> None:
-        self._traces, self._engine = Traces(home / LOGS), engine
+        self._home, self._engine = home, engine
 
     def explain(self, failure: Exception) -> str:
         """One line; with --debug the whole trace is printed as well."""
@@ -23,12 +23,13 @@ class Failures:
         if isinstance(failure, LeanOpsError):
             return str(failure)
         told = self._engine(failure)
-        where = kept(self._traces, failure)
+        where = keep_trace(self._home, failure)
         if told:
             return f"{told}; {where}" if where else told
         return reason_of(failure, where) if where else reason_of(failure)
 
 
-def kept(traces: Traces, failure: Exception) -> str | None:
+def keep_trace(home: Path, failure: Exception) -> str | None:
     """Where the trace of a failure is, in words; None where it could not be written."""
+    traces = Traces(home / LOGS)
     return f"its trace is in {traces.file}" if traces.keep(failure) else None

@@ -1,12 +1,15 @@
 """Schemas in words: what one holds, what a new one would change, and what its plan found."""
 
 import json
+from typing import Any
 
 from leanops.domain.schema.diff import Difference, Kind
 from leanops.domain.schema.model import PayloadColumn
 from leanops.domain.schema.plan import FailureGroup, SchemaPlan
+from leanops.views.sources import Sources
 
 GROUPS_SHOWN = 12
+_VERSION_COLUMNS = ("version", "activated_ts", "actor", "classification", "fingerprint")
 
 
 def rules_of(column: PayloadColumn) -> str:
@@ -93,3 +96,14 @@ def _verdict(plan: SchemaPlan) -> str:
     if plan.changed or plan.resolved:
         return "it can be deployed as it is; --recurate brings old rows in line with it too"
     return "it can be deployed as it is"
+
+
+def schema_versions(sources: Sources, topic: str) -> list[dict[str, Any]]:
+    """Every version that was activated, oldest first, and which is active now."""
+    table = sources.databases.ops_table("schema_versions")
+    active = sources.schemas.active(topic)
+    rows = sources.catalog.select(table, _VERSION_COLUMNS, f"topic_name = '{topic}'")
+    return [
+        {**row, "active": active is not None and row["version"] == active.version}
+        for row in sorted(rows, key=lambda row: int(row["version"]))
+    ]

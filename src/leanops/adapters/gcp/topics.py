@@ -20,7 +20,7 @@ from google.pubsub_v1.types import ExpirationPolicy
 from google.pubsub_v1.types import Subscription as Wanted
 
 from leanops.domain.errors import PermanentError, SourceUnavailableError
-from leanops.ports.listing import ACK_DEADLINE_S, OUR_LABEL, RETENTION_S, ListedTopic, Subscription
+from leanops.ports.source import ACK_DEADLINE_S, OUR_LABEL, RETENTION_S, ListedTopic, Subscription
 
 CALL_S = 30.0
 PAGE = 1_000

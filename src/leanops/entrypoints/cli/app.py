@@ -112,12 +112,11 @@ def _explained(failure: Exception) -> tuple[str, int]:
 
 def _trace(failure: Exception) -> str | None:
     """Where the home, if there is one, keeps the trace."""
-    from leanops.adapters.files.traces import Traces
     from leanops.runtimes.embedded import find_home
-    from leanops.runtimes.failures import LOGS, kept
+    from leanops.runtimes.failures import keep_trace
 
     try:
-        where = kept(Traces(find_home() / LOGS), failure)
+        where = keep_trace(find_home(), failure)
     except LeanOpsError:
         return None
     return where and f"{where}; report it"

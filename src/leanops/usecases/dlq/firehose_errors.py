@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import msgspec
 
 from leanops.domain.event.record import Unroutable
-from leanops.ports.objects import Objects
+from leanops.ports.files import Objects
 from leanops.usecases.ingest.archive import DeadLetter, unroutable
 from leanops.usecases.ingest.archive_chunks import ChunkedArchive, marker_of
 

@@ -15,8 +15,8 @@ from leanops.domain.breaker import (
 )
 from leanops.domain.errors import LeanOpsError, StateConflictError
 from leanops.ports.clock import Clock, millis
+from leanops.ports.queue import ConsumptionSwitch
 from leanops.ports.state import BREAKERS, Row, StateStore, Stored
-from leanops.ports.switch import ConsumptionSwitch
 
 
 @dataclass

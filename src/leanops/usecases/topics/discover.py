@@ -9,8 +9,9 @@ from typing import Any
 from leanops.domain.errors import InvalidTopicError, LeanOpsError
 from leanops.domain.event.names import check_new_topic, check_topic, queue_name
 from leanops.domain.table.definitions import OPS
-from leanops.ports.listing import OUR_LABEL, ListedTopic, Subscription, TopicListing
 from leanops.ports.queue import Queue
+from leanops.ports.source import OUR_LABEL, ListedTopic, Subscription, TopicListing
+from leanops.usecases.audit import Actor, record_action
 from leanops.usecases.leases import held
 from leanops.usecases.platform import Platform
 from leanops.usecases.topics.registry import GONE, READY, Origin, add_topics, labels_text, list_topics
@@ -74,6 +75,7 @@ def discover(
     wanted: Wanted,
     *,
     subscription: str = "{topic}",
+    actor: Actor | None = None,
     dry_run: bool = False,
 ) -> list[Found]:
     """Every topic of the project that is wanted or was registered from it, and what was done, or would be.
@@ -88,7 +90,16 @@ def discover(
         _add(platform, listing.project, seen)
         done = [_done(listing, queue, seen, found) for found in seen.found]
         _mark(platform, listing.project, seen, done)
+        if actor:
+            _audit(platform, actor, listing.project, done)
     return done
+
+
+def _audit(platform: Platform, actor: Actor, project: str, done: Sequence[Found]) -> None:
+    for action in (Action.NEW, Action.REPAIRED, Action.BACK, Action.GONE):
+        names = [one.topic for one in done if one.action is action]
+        if names:
+            record_action(platform, actor, "topics discover", names, {"project": project, "action": action.value})
 
 
 def tfvars(platform: Platform, found: Iterable[Found]) -> bytes:

@@ -141,7 +141,7 @@ def history(topic: Topic, as_json: Json = False) -> None:
     """List the schema versions of a topic: when, by whom, and what kind of change."""
     with opened() as runtime:
         from leanops.usecases.topics.registry import find_topic
-        from leanops.views.schema_versions import schema_versions
+        from leanops.views.schemas import schema_versions
 
         find_topic(runtime.platform, topic)
         found = schema_versions(runtime.sources(), topic)

@@ -75,24 +75,19 @@ def discover(
 
 def _discovered(runtime: "Embedded", project: str, wanted: "Wanted", *, create: bool) -> "list[Found]":
     """What was found, and done unless nothing is to be created."""
-    from leanops.adapters.gcp.topics import PubSubTopics
-    from leanops.usecases.audit import record_action
-    from leanops.usecases.topics.discover import Action
-    from leanops.usecases.topics.discover import discover as compare
+    from leanops.runtimes.bridge import topic_listing
+    from leanops.usecases.topics import discover
 
-    listing = PubSubTopics(project)
-    try:
-        pattern = runtime.settings.bridge_subscription
-        found = compare(runtime.platform, listing, runtime.queue, wanted, subscription=pattern, dry_run=not create)
-    finally:
-        listing.close()
-    for action in (Action.NEW, Action.REPAIRED, Action.BACK, Action.GONE):
-        names = [one.topic for one in found if one.action is action]
-        if create and names:
-            record_action(
-                runtime.platform, actor(), "topics discover", names, {"project": project, "action": action.value}
-            )
-    return found
+    with topic_listing(project) as listing:
+        return discover.discover(
+            runtime.platform,
+            listing,
+            runtime.queue,
+            wanted,
+            subscription=runtime.settings.bridge_subscription,
+            actor=actor(),
+            dry_run=not create,
+        )
 
 
 def _label(text: str) -> tuple[str, str]:
@@ -103,11 +98,13 @@ def _label(text: str) -> tuple[str, str]:
 
 
 def _write(runtime: "Embedded", file: Path, found: "list[Found]") -> None:
-    from leanops.adapters.files.folder import write_whole
     from leanops.usecases.topics.discover import tfvars
 
     try:
-        write_whole(file, tfvars(runtime.platform, found))
+        # Terraform must never read half of it.
+        scratch = file.with_name(f".{file.name}.new")
+        scratch.write_bytes(tfvars(runtime.platform, found))
+        scratch.replace(file)
     except OSError as refused:
         raise UsageError(f"{file} cannot be written ({refused.strerror}); choose another place") from None
 
