@@ -33,9 +33,9 @@ from leanops.ports.state import SCHEMA_REGISTRY
 from leanops.usecases.bridge.bridge import Bridge
 from leanops.usecases.bridge.inflight import BridgeRules
 from leanops.usecases.bridge.target import Target
-from tests.emulator import PROJECT
-from tests.emulator import pubsub as emulator
-from tests.engines import free_port
+from tests.support.engines import free_port
+from tests.support.pubsub.emulator import PROJECT
+from tests.support.pubsub.emulator import pubsub as emulator
 
 SUBSCRIPTIONS, MESSAGES, BYTES = 50, 1_000, 600
 # Long enough for two heartbeats of every stream.

@@ -7,7 +7,7 @@ import time
 import pytest
 from hypothesis import settings
 
-pytest_plugins = ["tests.sparkling"]
+pytest_plugins = ["tests.support.sparkling"]
 
 # Spark hands timestamps to Python in the machine's zone; ours are UTC.
 os.environ["TZ"] = "UTC"

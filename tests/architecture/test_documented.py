@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import typer.main
@@ -11,8 +10,9 @@ from pydantic import BaseModel
 from leanops.entrypoints.cli.app import app
 from leanops.settings import Settings
 from leanops.transforms.flatten import hmac_of
+from tests.support.places import ROOT
 
-REFERENCE = Path(__file__).parents[2] / "docs/reference"
+REFERENCE = ROOT / "docs/reference"
 
 
 def test_the_hmac_of_the_reference_is_the_one_that_is_computed() -> None:

@@ -1,11 +1,11 @@
 """docs/emulation.md says what the emulation does."""
 
 import re
-from pathlib import Path
 
 from leanops.emulation.events.kinds import Kind
+from tests.support.places import ROOT
 
-PAGE = (Path(__file__).parents[2] / "docs/emulation.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs/emulation.md").read_text(encoding="utf-8")
 
 
 def table(section: str) -> list[str]:

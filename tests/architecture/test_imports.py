@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests.support.places import ROOT
+
 LINT_IMPORTS = Path(sys.executable).parent / "lint-imports"
 
 
@@ -47,6 +48,10 @@ def test_every_import_respects_the_layers() -> None:
         ("transforms/intruder.py", "import pyiceberg.table", "No vendor"),
         ("domain/intruder.py", "import pyspark", "No Spark in domain"),
         ("entrypoints/lambdas/intruder.py", "import pyspark.sql", "No Spark within"),
+        ("usecases/pipeline/intruder.py", "import leanops.usecases.operations.swap", "Features"),
+        ("usecases/dlq/intruder.py", "import leanops.usecases.schemas.deploy", "Features"),
+        ("domain/table/intruder.py", "import leanops.domain.payload.flatten", "Domain"),
+        ("entrypoints/cli/intruder.py", "import leanops.adapters.sql.state", "Entry points"),
     ],
 )
 def test_a_forbidden_import_is_noticed(source_copy: Path, module: str, statement: str, contract: str) -> None:

@@ -1,9 +1,8 @@
 """No test is left out: every one lies in a suite that `make test` runs."""
 
 import re
-from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
+from tests.support.places import ROOT
 
 
 def test_every_test_lies_in_a_suite_that_runs() -> None:

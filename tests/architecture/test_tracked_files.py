@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests.support.places import ROOT
 
 MACHINE_PATH = re.compile(r"(?<![\w.*~/-])/(?:work|root|home|Users)/")
 ADDRESS = re.compile(r"https?:|--(?:extra-)?index-url|--find-links|--trusted-host|file:| @ ")

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from leanops.runtimes.embedded import create_home
-from tests.cloud import Cloud
-from tests.emulator import pubsub
-from tests.engines import require
+from tests.support.engines import require
+from tests.support.pubsub.cloud import Cloud
+from tests.support.pubsub.emulator import pubsub
 
 
 @pytest.fixture(scope="session")

@@ -19,8 +19,8 @@ from leanops.domain.event.shards import Shard
 from leanops.ports.queue import Outgoing
 from leanops.usecases.bridge.bridge import Bridge
 from leanops.usecases.bridge.target import Target
-from tests.cloud import Cloud, full_name
-from tests.inbox import RULES, Gate, until
+from tests.support.pubsub.cloud import Cloud, full_name
+from tests.support.pubsub.inbox import RULES, Gate, until
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from google.pubsub_v1 import PublisherClient, SubscriberClient
 from leanops.adapters.gcp.topics import PubSubTopics
 from leanops.domain.errors import SourceUnavailableError
 from leanops.entrypoints.cli.app import run
-from tests.engines import free_port
+from tests.support.engines import free_port
 
 
 class Publisher:

@@ -26,9 +26,9 @@ from leanops.emulation.verify.verdict import Verdict, verify
 from leanops.entrypoints.cli.app import run
 from leanops.runtimes.embedded import Embedded
 from leanops.usecases.topics.registry import add_topics
-from tests.cloud import Cloud
-from tests.emulator import PROJECT
-from tests.processes import until
+from tests.support.pubsub.cloud import Cloud
+from tests.support.pubsub.emulator import PROJECT
+from tests.support.pubsub.processes import until
 
 BROKEN = "malformed=0.2,oversized=0.02,bad_time=0.1,late=0.1"
 

@@ -12,9 +12,9 @@ from leanops.domain.event.names import queue_name
 from leanops.ports.state import WORKERS
 from leanops.runtimes.embedded import Embedded
 from leanops.usecases.topics.registry import add_topic
-from tests.cloud import Cloud
-from tests.engines import free_port
-from tests.processes import bridge, until
+from tests.support.engines import free_port
+from tests.support.pubsub.cloud import Cloud
+from tests.support.pubsub.processes import bridge, until
 
 
 @contextmanager

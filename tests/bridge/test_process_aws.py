@@ -16,9 +16,9 @@ from leanops.adapters.aws.state import DynamoState
 from leanops.domain.event.envelope import Envelope, envelopes_in
 from leanops.domain.event.names import queue_name
 from leanops.ports.state import SCHEMA_REGISTRY, WORKERS
-from tests.cloud import Cloud
-from tests.engines import moto, require
-from tests.processes import bridge, until
+from tests.support.engines import moto, require
+from tests.support.pubsub.cloud import Cloud
+from tests.support.pubsub.processes import bridge, until
 
 
 @pytest.fixture(scope="session")

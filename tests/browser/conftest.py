@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import pytest
 from playwright.sync_api import Browser, sync_playwright
 
-from tests.engines import MissingEngineError, require
+from tests.support.engines import MissingEngineError, require
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 

@@ -13,7 +13,7 @@ from playwright.sync_api import Browser, Locator, Page
 from leanops.emulation.report.flow import LEAST
 from leanops.emulation.report.numbers import report_of
 from leanops.emulation.report.page import page_of
-from tests.verdicts import HOSTILE, broken, rows, scenario, verdict
+from tests.support.emulation.verdicts import HOSTILE, broken, rows, scenario, verdict
 
 WIDE, NARROW = 1_280, 390
 CONTRAST = 3.0

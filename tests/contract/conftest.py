@@ -11,7 +11,7 @@ import pytest
 from leanops.adapters.aws.state import DynamoState
 from leanops.adapters.sql.state import SqlState
 from leanops.ports.state import StateStore
-from tests.engines import dynamodb, elasticmq, moto, postgresql, require
+from tests.support.engines import dynamodb, elasticmq, moto, postgresql, require
 
 OpenState: TypeAlias = Callable[[], StateStore]
 

@@ -1,6 +1,6 @@
 """Says which stall points this run tries."""
 
-from tests.crash.stalls import THIRDS, first_point, is_whole_run
+from tests.crash.stalls.stalls import THIRDS, first_point, is_whole_run
 
 
 def pytest_report_header() -> str:

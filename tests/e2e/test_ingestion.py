@@ -19,9 +19,9 @@ from leanops.ports.state import WORKERS
 from leanops.runtimes.embedded import Embedded, create_home
 from leanops.usecases.cycle.run import run_cycle
 from leanops.usecases.topics.registry import add_topics
-from tests.emulator import PROJECT, pubsub
-from tests.engines import require
-from tests.sparkling import SETTINGS
+from tests.support.engines import require
+from tests.support.pubsub.emulator import PROJECT, pubsub
+from tests.support.sparkling import SETTINGS
 
 MESSAGES, TOPICS = 20_000, 50
 KILLS = 4

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests.support.places import ROOT
+
 WALK, CHANGE, RUNNING = "A walk in five minutes", "Change the schema", "Leave it running"
 PATIENCE_S = 240
 # What differs from run to run: times, ids made at random, and the widths that follow from them.

@@ -8,8 +8,8 @@ from leanops.emulation.play.homes import fresh_home
 from leanops.emulation.play.phases import Emulation
 from leanops.emulation.scenario import Scenario
 from leanops.runtimes.embedded import Embedded
-from tests.emulated import DONE, LANDED, SCHEMA, SIZES, WHOLE, Story, opened
-from tests.sparkling import SETTINGS
+from tests.support.emulation.emulated import DONE, LANDED, SCHEMA, SIZES, WHOLE, Story, opened
+from tests.support.sparkling import SETTINGS
 
 
 @pytest.fixture(scope="session")

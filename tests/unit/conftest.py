@@ -14,7 +14,7 @@ from leanops.runtimes.embedded import Embedded, create_home
 from leanops.usecases.platform import Platform
 from leanops.usecases.schemas.deploy import deploy_schema
 from leanops.usecases.topics.registry import add_topic
-from tests.builders import platform_in, schema_text
+from tests.support.builders import platform_in, schema_text
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,106 @@
+"""Work abandoned at any step, as a killed process abandons it: after the restart nothing is lost or doubled."""
+
+import json
+import os
+import random
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from leanops.domain.errors import CommitUnknownError
+from leanops.ports.state import BATCHES
+from leanops.ports.tables import Lake, Merge
+from leanops.usecases.platform import Platform
+from tests.crash.batches import SCHEMA, orders
+from tests.oracle.rows import RawRow
+from tests.support.verify import assert_settled, assert_tables, replayed
+from tests.support.world import PII_KEY, Abandoned, World
+
+SEEDS = int(os.environ.get("CRASH_SEEDS", "20"))
+FEWEST_STEPS = 12
+"""Even a cycle whose events are all broken passes this many, so the first one of a seed is surely abandoned."""
+STEPS = 34
+"""A cycle of both layers with errors and drift passes this many steps at most."""
+
+
+def stop_at(number: int) -> Callable[[str], None]:
+    """A step function that abandons the work at its nth call."""
+    calls = iter(range(1, 10_000))
+
+    def step(name: str) -> None:
+        if next(calls) == number:
+            raise Abandoned(name)
+
+    return step
+
+
+class LosesReplies:
+    """A lake whose commits arrive but whose answers do not."""
+
+    def __init__(self, lake: Lake) -> None:
+        self._lake = lake
+
+    def merge(self, rows: object, into: Merge) -> None:
+        self._lake.merge(rows, into)
+        raise CommitUnknownError("the reply was lost")
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._lake, name)
+
+
+def run_with_crashes(
+    world: World, chance: random.Random, batches: list[list[RawRow]], platform: Callable[..., Platform]
+) -> int:
+    """Publish the batches; most cycles are abandoned somewhere, some lose the answer of their commit. How many were."""
+    world.add("orders", json.dumps(SCHEMA))
+    abandoned, last = 0, FEWEST_STEPS
+    for batch in batches:
+        world.publish("orders", batch)
+        for _ in range(chance.choice([1, 1, 2])):
+            lossy = chance.random() < 0.2
+            lake = (lambda: LosesReplies(world.embedded.lake())) if lossy else None
+            try:
+                world.cycle(platform(step=stop_at(chance.randrange(1, last)), lake=lake))
+            except Abandoned:
+                abandoned += 1
+                world.wait_for_leases()
+            last = STEPS
+    world.settle()
+    return abandoned
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_nothing_is_lost_or_doubled_wherever_the_work_is_abandoned(world: World, seed: int) -> None:
+    chance = random.Random(seed)
+    rows = orders(chance, 24)
+    middle = chance.randrange(1, len(rows))
+    assert run_with_crashes(world, chance, [rows[:middle], rows[middle:]], world.platform) > 0
+    model = replayed(world, "orders", SCHEMA, pii_key=PII_KEY)
+    assert model.totals["read"] == len(rows)
+    assert_tables(world, "orders", model)
+    assert_settled(world, "orders")
+    model.assert_laws()
+
+
+def test_every_step_of_a_cycle_is_reached_and_named(world: World) -> None:
+    steps: list[str] = []
+    world.add("orders", json.dumps(SCHEMA))
+    world.publish("orders", orders(random.Random(1), 30))
+    world.cycle(world.platform(step=steps.append))
+    durable = ("intent", "alter", "errors", "merge", "checkpoint", "drift", "run record", "close")
+    assert set(steps) == {f"{moment} {what}" for what in durable for moment in ("before", "after")}
+    assert len(steps) <= STEPS
+
+
+def test_a_batch_is_repeated_with_the_schema_and_limits_it_was_begun_with(world: World) -> None:
+    world.add("orders", json.dumps(SCHEMA))
+    world.publish("orders", [row for row in orders(random.Random(2), 9) if row.json_payload.startswith('{"order')][:1])
+    with pytest.raises(Abandoned):
+        world.cycle(world.platform(step=stop_at(2)))
+    world.wait_for_leases()
+    begun = next(iter(world.platform().state.rows(BATCHES))).row["batch_id"]
+    world.with_rules(limits=replace(world.rules.limits, payload_bytes=1))
+    result = world.cycle()["orders"]
+    assert result.layers["standardized"].batch.batch_id == begun
+    assert result.layers["standardized"].counts["parse_errors"] == 0

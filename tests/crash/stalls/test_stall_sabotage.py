@@ -1,0 +1,115 @@
+"""Each guard against a worker that wakes up late, taken away: the stall it is there for then shows."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from leanops.adapters.iceberg import lake as lake_module
+from leanops.adapters.iceberg.catalog import IcebergCatalog
+from leanops.domain.table.operation import Accept
+from leanops.usecases import operation_log
+from leanops.usecases.operations import execute
+from leanops.usecases.operations.start import rebuild_topic
+from leanops.usecases.pipeline import run_history
+from tests.crash.stalls.inside import telling_scans
+from tests.crash.stalls.stalls import Stall
+from tests.crash.stalls.test_stalled_cycles import Stalls as Cycles
+from tests.crash.stalls.test_stalled_operations import Stalls as Operations
+from tests.support.world import World
+
+Sabotage = Callable[[pytest.MonkeyPatch], None]
+Story = Callable[[World], None]
+
+
+def rebuilds(where: str) -> Story:
+    """A rebuild that stalls at a step while another worker finishes it."""
+
+    def story(world: World) -> None:
+        stalls = Operations(world)
+        read = len(stalls.story.rows)
+        stalls.through(where, lambda at: rebuild_topic(at, "orders", "tester", accept=Accept.ALL))
+        if stalls.story.rebuilds():
+            stalls.story.model.rebuild(stalls.story.rows[:read])
+        stalls.check()
+
+    return story
+
+
+def cycles(where: str) -> Story:
+    """A cycle that stalls at a step while another worker goes on."""
+    return lambda world: Cycles(world).through(where, lambda stall: world.platform(step=stall))
+
+
+def scans(where: str) -> Story:
+    """A cycle that stalls between reading a table and committing to it."""
+
+    def story(world: World) -> None:
+        def platform(stall: Stall) -> Any:
+            telling_scans(world, lambda name: None if stall.at else stall(name))
+            return world.platform()
+
+        stalls = Cycles(world)
+        # An empty table is not read.
+        stalls.arrive(2)
+        world.settle()
+        try:
+            stalls.through(where, platform)
+        finally:
+            telling_scans(world, lambda _name: None)
+
+    return story
+
+
+def shadows_are_purged(patch: pytest.MonkeyPatch) -> None:
+    """As it was: tables that were built are removed with their files, though live tables have them by then."""
+
+    def purge(self: Any, name: str) -> None:
+        if self._catalog.table_exists(name):
+            self._catalog.purge_table(name)
+
+    patch.setattr(IcebergCatalog, "forget", purge)
+
+
+def operations_begun_too_late(patch: pytest.MonkeyPatch) -> None:
+    """Whoever lost the lease writes its operation down all the same, and nobody finds it stale."""
+    patch.setattr(operation_log, "is_held", lambda *_: True)
+    patch.setattr(execute, "is_stale", lambda *_: False)
+
+
+def records_of_whoever_comes(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(run_history, "is_held", lambda *_: True)
+
+
+def errors_without_a_look(patch: pytest.MonkeyPatch) -> None:
+    """As it was: an anti-join, and an append that checks nothing."""
+
+    def append_new(self: Any, rows: Any, name: str, topics: Any) -> None:
+        there = self._session.table(f"leanops.{name}")
+        rows.join(there.select("error_id"), "error_id", "left_anti").select(*there.columns).writeTo(
+            f"leanops.{name}"
+        ).append()
+
+    patch.setattr(lake_module.SparkLake, "add_errors", append_new)
+
+
+STORIES = [
+    (shadows_are_purged, rebuilds("before going")),
+    (operations_begun_too_late, rebuilds("before operation")),
+    (records_of_whoever_comes, cycles("before run record")),
+    (errors_without_a_look, scans("inside scan of parse_errors")),
+]
+
+
+@pytest.mark.parametrize(("sabotage", "story"), STORIES, ids=lambda value: getattr(value, "__name__", ""))
+def test_without_its_guard_the_stall_shows(
+    world: World, monkeypatch: pytest.MonkeyPatch, sabotage: Sabotage, story: Story
+) -> None:
+    sabotage(monkeypatch)
+    with pytest.raises((AssertionError, FileNotFoundError)):
+        story(world)
+
+
+@pytest.mark.parametrize("story", [story for _, story in STORIES], ids=["purge", "begin", "records", "errors"])
+def test_with_it_the_same_stall_ends_well(world: World, story: Story) -> None:
+    story(world)

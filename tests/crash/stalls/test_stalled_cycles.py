@@ -1,0 +1,91 @@
+"""Cycles that stall at every step, in every commit and in every scan while another worker goes on: nothing doubles."""
+
+import json
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+from leanops.usecases.platform import Platform
+from tests.crash.batches import SCHEMA, orders
+from tests.crash.stalls.inside import telling_catalog, telling_scans
+from tests.crash.stalls.stalls import Stall, assert_no_live_file_is_gone, chosen, stalled
+from tests.oracle.rows import RawRow
+from tests.support.verify import assert_settled, assert_tables, replayed
+from tests.support.world import PII_KEY, World
+
+STEPS, COMMITS, SCANS = 34, 12, 20
+"""How many a cycle of both layers with errors and new columns passes at most."""
+
+
+class Stalls:
+    """Batch after batch of one topic; each cycle stalls somewhere while another worker takes the topic over."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.rows: Iterator[RawRow] = iter(orders(random.Random(21), 4_000, keys=20))
+        world.add("orders", json.dumps(SCHEMA))
+
+    def arrive(self, size: int) -> None:
+        rows = [next(self.rows) for _ in range(size)]
+        # Every batch has something of everything: a broken payload, a bad value, a new column.
+        odd = rows[-1]
+        broken = replace(odd, message_id=f"{odd.message_id}-broken", json_payload="{")
+        payload = {"order": {"amount": "x"}, "_metadata": {"idempotencyKeyResource": f"bad-{odd.message_id}"}}
+        bad = replace(odd, message_id=f"{odd.message_id}-bad", json_payload=json.dumps({**payload, odd.message_id: 1}))
+        self.world.publish("orders", [*rows, broken, bad])
+
+    def take_over(self) -> None:
+        """Another worker finishes the batch, and one more."""
+        self.world.wait_for_leases()
+        self.world.cycle()
+        self.arrive(1)
+        self.world.cycle()
+
+    def through(self, where: int | str, platform: Callable[[Stall], Platform]) -> None:
+        """One cycle that stalls at a point, and all that must be true after it."""
+        self.arrive(4)
+        stall = Stall(where, self.take_over)
+        stalled(stall, lambda: self.world.cycle(platform(stall)))
+        assert stall.at == where or isinstance(where, int)
+        self.world.wait_for_leases()
+        self.world.settle()
+        self.check()
+
+    def check(self) -> None:
+        model = replayed(self.world, "orders", SCHEMA, pii_key=PII_KEY)
+        assert model.totals["read"] == sum(len(rows) for _, rows in self.world.published["orders"])
+        assert_tables(self.world, "orders", model)
+        assert_settled(self.world, "orders")
+        assert_no_live_file_is_gone(self.world)
+
+
+def test_a_cycle_that_stalls_at_a_step_doubles_nothing(world: World) -> None:
+    stalls = Stalls(world)
+    for number in chosen(STEPS):
+        stalls.through(number, lambda stall: world.platform(step=stall))
+
+
+def test_a_cycle_that_stalls_inside_a_commit_doubles_nothing(world: World) -> None:
+    stalls = Stalls(world)
+    for number in chosen(COMMITS):
+        stalls.through(number, lambda stall: replace(world.platform(), catalog=telling_catalog(world, stall)))
+
+
+def test_a_cycle_that_stalls_between_reading_and_committing_doubles_nothing(world: World) -> None:
+    stalls = Stalls(world)
+
+    def platform(stall: Stall) -> Platform:
+        def step(name: Any) -> None:
+            # The worker that takes over reads too, and must not stall.
+            if stall.at is None:
+                stall(name)
+
+        telling_scans(world, step)
+        return world.platform()
+
+    try:
+        for number in chosen(SCANS):
+            stalls.through(number, platform)
+    finally:
+        telling_scans(world, lambda _name: None)

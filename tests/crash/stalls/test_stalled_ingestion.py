@@ -1,0 +1,76 @@
+"""Ingestion and drain that stall at every step while another worker goes on: nothing lost, nothing landed twice."""
+
+import random
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from leanops.domain.errors import LeanOpsError
+from leanops.ports.state import ERROR_TRACKER
+from leanops.usecases.dlq.drain import drain
+from leanops.usecases.topics.registry import add_topic
+from tests.crash.kills.test_ingestion import STEPS, TOPICS, Story
+from tests.support.hub import Hub, hub_in
+
+ONCE = {"before claim", "after claim", "before forget", "after forget"}
+DRAIN = ("before drain", "after drain", "before forget letters", "after forget letters")
+POINTS = [*((step, nth) for step in STEPS for nth in (1, 2) if nth == 1 or step not in ONCE)]
+POINTS += [(step, 1) for step in DRAIN]
+
+
+class Stalls(Story):
+    """A worker that stops at a point, lets another do everything that is left, and goes on."""
+
+    def through(self, step: str, nth: int) -> None:
+        seen: Counter[str] = Counter()
+
+        def stall(name: str) -> None:
+            seen[name] += 1
+            if (name, seen[name]) == (step, nth):
+                self.finish()
+                # What comes meanwhile is for whoever comes next; a letter that comes again would replace a doubled one.
+                if step not in DRAIN:
+                    self.send(1, random.Random(step))
+
+        with hub_in(self.folder, clock=self.clock, step=stall) as hub:
+            self.count_puts(hub)
+            try:
+                self.everything(hub)
+            except LeanOpsError:
+                # Whoever wakes up late may be refused.
+                assert seen[step] >= nth
+        assert seen[step] >= nth
+
+    def everything(self, hub: Hub) -> None:
+        for topic in TOPICS:
+            hub.process(topic)
+        hub.flush()
+        drain(hub.platform)
+
+    def finish(self) -> None:
+        """Another worker: the claims and receipts of the first have run out."""
+        self.settle()
+        with hub_in(self.folder, clock=self.clock) as hub:
+            drain(hub.platform)
+
+    def check_all(self) -> None:
+        with hub_in(self.folder, clock=self.clock) as hub:
+            landed = Counter(name for topic in TOPICS for name in hub.ids(topic))
+            assert set(landed) == set(self.sent)
+            assert landed.total() == self.taken["records"]
+            assert list(hub.platform.state.rows(ERROR_TRACKER)) == []
+            letters = hub.platform.catalog.select(hub.platform.rules.databases.dlq_errors, ["topic_name", "status"])
+            assert sorted((row["topic_name"], row["status"]) for row in letters) == [(name, "OPEN") for name in TOPICS]
+
+
+@pytest.mark.parametrize(("step", "nth"), POINTS)
+def test_ingestion_that_stalls_at_a_step_loses_and_doubles_nothing(tmp_path: Path, step: str, nth: int) -> None:
+    with hub_in(tmp_path) as hub:
+        for topic in TOPICS:
+            add_topic(hub.platform, topic)
+    stalls = Stalls(tmp_path)
+    stalls.send(0, random.Random(step))
+    stalls.through(step, nth)
+    stalls.finish()
+    stalls.check_all()

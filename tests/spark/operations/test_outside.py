@@ -1,0 +1,298 @@
+"""Outside tools, begun batches and wrong keys: nothing doubles, and nothing leaves Curated unasked."""
+
+import json
+import random
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from leanops.domain.errors import CommitRefusedError, UsageError
+from leanops.domain.table.history import valid_watermark
+from leanops.domain.table.operation import Accept, Scope
+from leanops.ports.tables import Lake, Merge
+from leanops.usecases.cycle.retry import retry_topic
+from leanops.usecases.operation_log import standing
+from leanops.usecases.operations.execute import resume
+from leanops.usecases.operations.plan_rollback import plan_rollback, roll_back_topic
+from leanops.usecases.operations.start import rebuild_topic
+from leanops.usecases.platform import Platform, Secret
+from leanops.usecases.schemas.deploy import Consent, deploy_schema
+from leanops.usecases.topics.registry import resume_topic
+from leanops.views.balance import whole_topic
+from tests.crash.batches import BY_ORDER, SCHEMA, orders
+from tests.crash.kills.test_abandonment import stop_at
+from tests.oracle.model import Model
+from tests.oracle.rows import RawRow
+from tests.support.builders import column, schema_text
+from tests.support.verify import assert_curated, assert_errors, assert_standardized, sources_of
+from tests.support.world import PII_KEY, Abandoned, World
+
+
+def compact_and_expire(world: World, table: str) -> None:
+    """What a table service does by its defaults: rewrite the files, then keep one snapshot."""
+    spark = world.embedded.spark()
+    spark.sql(f"CALL leanops.system.rewrite_data_files(table => '{table}', options => map('rewrite-all', 'true'))")
+    spark.sql(
+        f"CALL leanops.system.expire_snapshots(table => '{table}', older_than => TIMESTAMP '2099-01-01', "
+        "retain_last => 1)"
+    )
+
+
+def head(world: World, table: str) -> int | None:
+    return world.embedded.platform.catalog.load(table).head
+
+
+def assert_whole(world: World, model: Model) -> None:
+    """Every row is the model's, and the books agree with the tables."""
+    assert_standardized(world, "orders", model)
+    assert_curated(world, "orders", model)
+    assert_errors(world.errors(world.databases.errors, "orders"), model.errors)
+    mark = valid_watermark(world.embedded.platform.catalog.load(world.databases.standardized_table("orders")))
+    assert mark is not None
+    mark.totals.check()
+    assert mark.totals.rows == len(world.standardized("orders"))
+    balance = whole_topic(sources_of(world), "orders")
+    assert balance.balanced, balance.complaints()
+
+
+class Story:
+    """Batches of orders, in the tables and in the model."""
+
+    def __init__(self, world: World, schema: dict[str, Any] = SCHEMA) -> None:
+        self.world, self.rows = world, iter(orders(random.Random(11), 200))
+        world.add("orders", json.dumps(schema))
+        self.model = Model("orders", schema, pii_key=PII_KEY)
+
+    def batch(self, size: int = 10) -> str:
+        """One batch through both layers; how it ended."""
+        rows = [next(self.rows) for _ in range(size)]
+        self.world.publish("orders", rows)
+        outcome = self.world.cycle()["orders"].outcome
+        self.model.standardize(rows)
+        self.model.curate()
+        return outcome
+
+
+@pytest.mark.parametrize("layer", ["standardized", "curated", "both"])
+def test_a_watermark_expired_from_outside_doubles_nothing(world: World, layer: str) -> None:
+    story = Story(world)
+    story.batch()
+    story.batch()
+    if layer != "curated":
+        compact_and_expire(world, world.databases.standardized_table("orders"))
+    if layer != "standardized":
+        compact_and_expire(world, world.databases.curated_table("orders"))
+    assert story.batch() == "gap"
+    assert_whole(world, story.model)
+    assert story.batch() == "done"
+    assert_whole(world, story.model)
+
+
+def test_an_operation_on_a_table_without_its_watermark_says_what_to_do(world: World) -> None:
+    story = Story(world)
+    story.batch()
+    compact_and_expire(world, world.databases.standardized_table("orders"))
+    with pytest.raises(UsageError, match="has lost its watermark"):
+        rebuild_topic(world.platform(), "orders", "tester", scope=Scope.CURATED)
+    rebuild_topic(world.platform(), "orders", "tester", accept=Accept.ALL)
+    assert story.batch() == "done"
+    assert_standardized(world, "orders", story.model)
+
+
+def numbers(first: int, last: int, **more: Any) -> list[RawRow]:
+    moment = datetime(2024, 1, 1, tzinfo=UTC)
+    return [
+        RawRow(
+            f"m{number}",
+            moment,
+            "orders",
+            json.dumps({"_metadata": {"idempotencyKeyResource": f"k{number}"}, "a": number, **more}),
+            1_000 + number,
+        )
+        for number in range(first, last)
+    ]
+
+
+def test_expiry_takes_no_row_out_of_curated_that_a_stricter_schema_left_there(world: World) -> None:
+    world.add("orders", schema_text(column("a", type="BIGINT")))
+    world.publish("orders", numbers(0, 4))
+    world.cycle()
+    stricter = schema_text(column("a", type="BIGINT"), column("b", path="$.b", cde=True), version=2)
+    deploy_schema(world.platform(), "orders", stricter, "f", "tester", Consent(recurate=False))
+    world.publish("orders", numbers(4, 6, b="there"))
+    parked = world.platform(lake=lambda: Unable(world.embedded.lake(), world.databases.curated_table("orders")))
+    assert world.cycle(parked)["orders"].outcome == "failed"
+    compact_and_expire(world, world.databases.standardized_table("orders"))
+    world.settle()
+    assert sorted(row["a"] for row in world.curated("orders")) == list(range(6))
+    assert standing(world.platform(), "orders") is None
+
+
+@pytest.mark.parametrize("outside", ["append", "expiry"])
+def test_a_swap_that_others_came_between_goes_on_once_a_person_lets_their_rows_go(world: World, outside: str) -> None:
+    story = Story(world)
+    for _ in range(2):
+        story.batch()
+    curated = world.databases.curated_table("orders")
+
+    def stop(name: str) -> None:
+        if name == "after replace standardized":
+            raise Abandoned(name)
+
+    with pytest.raises(Abandoned):
+        rebuild_topic(world.platform(step=stop), "orders", "tester", accept=Accept.ALL)
+    world.wait_for_leases()
+    if outside == "append":
+        row = world.curated("orders")[0]
+        world.embedded.platform.catalog.append(curated, [{**row, "idempotency_key": "foreign"}])
+    else:
+        compact_and_expire(world, curated)
+    with pytest.raises(CommitRefusedError, match=r"changed by another writer.* --resume --accept-missing all"):
+        resume(world.platform(), "orders")
+    resume(world.platform(), "orders", accept=Accept.ALL)
+    assert standing(world.platform(), "orders") is None
+    world.settle()
+    story.model.rebuild([row for _, rows in world.published["orders"] for row in rows])
+    assert_whole(world, story.model)
+
+
+class Wrapped:
+    """A lake that does something of its own."""
+
+    def __init__(self, lake: Lake) -> None:
+        self._lake = lake
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._lake, name)
+
+
+class Unable(Wrapped):
+    """A lake that cannot write one of the tables."""
+
+    def __init__(self, lake: Lake, table: str) -> None:
+        super().__init__(lake)
+        self._table = table
+
+    def merge(self, rows: Any, into: Merge) -> None:
+        if into.table == self._table:
+            raise UsageError("this table cannot be written now")
+        self._lake.merge(rows, into)
+
+
+def test_a_table_rolled_back_from_outside_is_seen_even_after_the_next_batch(world: World) -> None:
+    story = Story(world)
+    story.batch()
+    standardized = world.databases.standardized_table("orders")
+    before = head(world, standardized)
+    story.batch()
+    world.embedded.spark().sql(f"CALL leanops.system.rollback_to_snapshot('{standardized}', {before})")
+    rows = [next(story.rows) for _ in range(10)]
+    world.publish("orders", rows)
+    assert world.cycle()["orders"].outcome == "gap"
+    story.model.standardize(rows)
+    story.model.curate()
+    world.settle()
+    assert_standardized(world, "orders", story.model)
+    assert {row["idempotency_key"] for row in world.curated("orders")} == story.model.curated.keys()
+
+
+def test_a_rollback_and_the_next_batch_leave_curated_as_it_is(world: World) -> None:
+    story = Story(world)
+    story.batch()
+    before = head(world, world.databases.standardized_table("orders"))
+    story.batch()
+    roll_back_topic(world.platform(), plan_rollback(world.platform(), "orders", snapshot=before), "tester")
+    resume_topic(world.platform(), "orders")
+    assert story.batch() == "done"
+    assert_standardized(world, "orders", story.model)
+    assert {row["idempotency_key"] for row in world.curated("orders")} == story.model.curated.keys()
+
+
+def test_a_batch_begun_under_other_keys_is_not_repeated_with_them(world: World) -> None:
+    world.add("orders", json.dumps(SCHEMA))
+    rows = orders(random.Random(4), 20)
+    world.publish("orders", rows)
+    with pytest.raises(Abandoned):
+        world.cycle(world.platform(step=stop_at(2)))
+    world.wait_for_leases()
+    deploy_schema(world.platform(), "orders", json.dumps(BY_ORDER), "f", "tester", Consent(rebuild=True))
+    world.settle()
+    model = Model("orders", {**BY_ORDER, "version": 2}, pii_key=PII_KEY)
+    model.standardize(rows)
+    model.curate()
+    assert_whole(world, model)
+
+
+SEALED = schema_text(column("a", type="BIGINT"), keys={"pii": "hmac"})
+
+
+def with_key(platform: Platform, key: bytes) -> Platform:
+    return replace(platform, secret=Secret(key, "test-key"))
+
+
+def test_a_cycle_with_another_key_is_refused_and_changes_nothing(world: World) -> None:
+    world.add("orders", SEALED)
+    world.publish("orders", numbers(0, 2))
+    world.cycle()
+    world.publish("orders", numbers(0, 3))
+    other = with_key(world.platform(), b"another key of sixteen bytes")
+    result = world.cycle(other)["orders"]
+    assert (result.outcome, len(world.standardized("orders"))) == ("failed", 2)
+    assert "sealed with another HMAC key" in str(result.reason)
+    with pytest.raises(UsageError, match="--new-key"):
+        rebuild_topic(other, "orders", "tester")
+    assert world.cycle()["orders"].outcome == "done"
+    assert (len(world.standardized("orders")), len(world.curated("orders"))) == (3, 3)
+
+
+def test_a_rebuild_may_seal_everything_with_a_new_key(world: World) -> None:
+    world.add("orders", SEALED)
+    world.publish("orders", numbers(0, 3))
+    world.cycle()
+    before = {row["idempotency_key"] for row in world.curated("orders")}
+    other = with_key(world.platform(), b"another key of sixteen bytes")
+    rebuild_topic(other, "orders", "tester", new_key=True, accept=Accept.ALL)
+    after = {row["idempotency_key"] for row in world.curated("orders")}
+    assert (len(after), after & before) == (3, set())
+    assert "sealed with another" in str(world.cycle(force=True)["orders"].reason or "sealed with another")
+    world.publish("orders", numbers(3, 4))
+    assert world.cycle(with_key(world.platform(), b"another key of sixteen bytes"))["orders"].outcome == "done"
+
+
+class Losing(Wrapped):
+    """A lake that commits one row less than it was given."""
+
+    def merge(self, rows: Any, into: Merge) -> None:
+        self._lake.merge(rows.limit(max(0, rows.count() - 1)), into)
+
+
+WAYS_OUT: list[Callable[[Platform], Any]] = [
+    lambda platform: rebuild_topic(platform, "orders", "tester", accept=Accept.ALL),
+    lambda platform: retry_topic(platform, "orders", accept_counts=True),
+]
+
+
+@pytest.mark.parametrize("way_out", WAYS_OUT, ids=["rebuild", "accept"])
+def test_after_a_count_that_does_not_match_there_is_a_way_out(world: World, way_out: Callable[[Platform], Any]) -> None:
+    world.add("orders", schema_text(column("a", type="BIGINT")))
+    world.publish("orders", numbers(0, 3))
+    lossy = world.platform(lake=lambda: Losing(world.embedded.lake()))
+    result = world.cycle(lossy)["orders"]
+    assert "added 2 rows, not 3" in str(result.reason)
+    assert world.cycle(force=True)["orders"].outcome == "failed"
+    way_out(world.platform())
+    world.publish("orders", numbers(3, 5))
+    assert world.cycle(force=True)["orders"].outcome == "done"
+    assert world.cycle()["orders"].outcome == "no_new_data"
+
+
+def test_a_rebuild_reads_a_day_before_the_gregorian_calendar(world: World) -> None:
+    world.add("orders", schema_text(column("a", type="BIGINT")))
+    old = [replace(row, publish_time=datetime(1500, 3, 1, tzinfo=UTC)) for row in numbers(0, 2)]
+    world.publish("orders", old)
+    world.cycle()
+    rebuild_topic(world.platform(), "orders", "tester")
+    assert len(world.curated("orders")) == 2

@@ -1,0 +1,391 @@
+"""Tables made anew: equal to the model's, with the live ones whole until they are replaced."""
+
+import json
+import random
+import threading
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from leanops.domain.errors import OperationBlockedError, RetryableError, TopicPausedError
+from leanops.domain.table.operation import Accept, Scope
+from leanops.usecases.cycle.plan import plan_cycle
+from leanops.usecases.cycle.run import _Cycle
+from leanops.usecases.operation_log import standing
+from leanops.usecases.operations.execute import cancel, resume
+from leanops.usecases.operations.plan_rollback import plan_rollback, roll_back_topic
+from leanops.usecases.operations.start import rebuild_topic
+from leanops.usecases.schemas.deploy import Consent, deploy_schema
+from leanops.usecases.topics.registry import pause_topic, resume_topic
+from leanops.views.balance import whole_topic
+from tests.oracle.model import Model
+from tests.oracle.rows import LANDED, RawRow
+from tests.oracle.streams import SCHEMA, make_stream
+from tests.support.builders import column, schema_text
+from tests.support.verify import assert_tables, sources_of
+from tests.support.world import FIRST, PII_KEY, Abandoned, World, few_batches
+
+
+def processed(world: World, seed: int, schema: dict[str, Any] = SCHEMA) -> Model:
+    """A topic with some batches in its tables, and the model of them."""
+    chance = random.Random(seed)
+    world.add("orders", json.dumps(schema))
+    model = Model("orders", schema, pii_key=PII_KEY)
+    for batch in [[FIRST], *few_batches(chance, make_stream(chance, 120))]:
+        world.publish("orders", batch)
+        world.cycle()
+        model.standardize(batch)
+        model.curate()
+    assert_tables(world, "orders", model)
+    return model
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scope", [Scope.BOTH, Scope.CURATED])
+def test_a_rebuild_gives_the_tables_of_the_model(world: World, scope: Scope) -> None:
+    model = processed(world, 3)
+    rebuild_topic(world.platform(), "orders", "tester", scope=scope)
+    if scope == Scope.BOTH:
+        model.rebuild([row for _, rows in world.published["orders"] for row in rows])
+    else:
+        model.recurate()
+    assert_tables(world, "orders", model)
+    assert world.cycle()["orders"].outcome == "no_new_data"
+    more = make_stream(random.Random(77), 40)
+    world.publish("orders", more)
+    assert world.cycle()["orders"].outcome == "done"
+    model.standardize(more)
+    model.curate()
+    assert_tables(world, "orders", model)
+
+
+def plain(*columns: dict[str, Any], **members: Any) -> str:
+    """A schema of a topic with one value per event."""
+    return schema_text(*(columns or [column("a", type="BIGINT")]), **members)
+
+
+def events(first: int, last: int) -> list[RawRow]:
+    """Events of keys of their own, all valid, over some days."""
+    return [
+        RawRow(
+            f"m{number}",
+            datetime(2024, 1, 1, tzinfo=UTC) + timedelta(hours=number % 96),
+            "orders",
+            f'{{"_metadata":{{"idempotencyKeyResource":"k{number}"}},"a":{number},"b":{2 * number}}}',
+            LANDED + number,
+        )
+        for number in range(first, last)
+    ]
+
+
+class Reader:
+    """Polls Curated as any reader would, and notes each state it sees."""
+
+    def __init__(self, world: World) -> None:
+        self.world, self.states, self.polls = world, [], 0
+        self.stopping = threading.Event()
+        self.thread = threading.Thread(target=self._poll, name="reader")
+
+    def _poll(self) -> None:
+        while not self.stopping.is_set():
+            table = self.world.embedded.catalog.load_table(self.world.databases.curated_table("orders"))
+            rows = table.scan(selected_fields=("idempotency_key", "value")).to_arrow()
+            keys = len(set(rows["idempotency_key"].to_pylist()))
+            state = (
+                rows.num_rows,
+                keys,
+                str(rows.schema.field("value").type),
+                sum(map(int, rows["value"].to_pylist())),
+            )
+            self.polls += 1
+            if not self.states or self.states[-1] != state:
+                self.states.append(state)
+
+    def __enter__(self) -> "Reader":
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stopping.set()
+        self.thread.join()
+
+
+@pytest.mark.slow
+def test_readers_see_only_whole_tables_while_200_000_rows_are_rebuilt(world: World) -> None:
+    rows, size = events(0, 200_000), 200_000
+    world.with_rules(rebuild_rows=80_000)
+    world.add("orders", plain(column("value", path="$.a", type="BIGINT")))
+    world.publish("orders", rows)
+    world.cycle()
+    other = plain(column("value", path="$.b", type="DECIMAL(20,0)"), keys={"version": "$.b"})
+    with Reader(world) as reader:
+        deploy_schema(world.platform(), "orders", other, "f", "tester", Consent(rebuild=True))
+    total = size * (size - 1) // 2
+    before = (size, size, "int64", total)
+    assert reader.states == [before, (size, size, "decimal128(20, 0)", 2 * total)]
+    assert reader.polls > 10
+
+
+def test_rows_whose_events_left_raw_are_carried_over(world: World) -> None:
+    world.add("orders", plain())
+    world.publish("orders", events(0, 8))
+    world.cycle()
+    raw = world.embedded.catalog.load_table(world.databases.raw_table("orders"))
+    raw.delete("message_id in ('m1', 'm5')", snapshot_properties={"leanops.kind": "retention"})
+    world.publish("orders", events(8, 10))
+    world.cycle()
+    rebuild_topic(world.platform(), "orders", "tester")
+    assert sorted(row["a"] for row in world.curated("orders")) == list(range(10))
+    balance = whole_topic(sources_of(world), "orders")
+    assert balance.balanced, balance.complaints()
+    with pytest.raises(OperationBlockedError, match=r"2 rows .* cannot get new keys"):
+        deploy_schema(
+            world.platform(), "orders", plain(keys={"idempotency_key": "$.a"}), "f", "tester", Consent(rebuild=True)
+        )
+    cancel(world.platform(), "orders")
+    assert sorted(row["a"] for row in world.curated("orders")) == list(range(10))
+
+
+def test_keys_that_would_go_missing_stop_a_rebuild_until_somebody_agrees(world: World) -> None:
+    world.add("orders", plain())
+    world.publish("orders", events(0, 4))
+    world.cycle()
+    strict = plain(column("a", type="BIGINT", rules={"min": 2}))
+    assert deploy_schema(world.platform(), "orders", strict, "f", "tester").scope == Scope.NONE
+    with pytest.raises(OperationBlockedError, match=r"2 keys .* would be missing, like those of messages m0, m1"):
+        rebuild_topic(world.platform(), "orders", "tester", scope=Scope.CURATED)
+    world.publish("orders", events(4, 5))
+    held = world.cycle()["orders"]
+    assert (held.outcome, "--accept-missing" in str(held.reason)) == ("paused", True)
+    assert len(world.curated("orders")) == 4
+    with pytest.raises(OperationBlockedError, match=r"--resume --accept-missing 2, or undo"):
+        resume(world.platform(), "orders", accept=1)
+    found = resume(world.platform(), "orders", accept=2)
+    assert found is not None
+    assert (found.rows_before, found.rows_after, found.failing, found.lost) == (4, 2, 2, 0)
+    assert world.cycle()["orders"].outcome == "done"
+    assert sorted(row["a"] for row in world.curated("orders")) == [2, 3, 4]
+    assert {row["message_id"] for row in world.errors(world.databases.errors, "orders")} == {"m0", "m1"}
+
+
+def test_a_deployment_lets_no_more_keys_go_than_somebody_named(world: World) -> None:
+    world.add("orders", plain())
+    world.publish("orders", events(0, 4))
+    world.cycle()
+    strict = plain(column("a", type="BIGINT", rules={"min": 2}))
+    for consent in (Consent(recurate=True), Consent(recurate=True, missing=1)):
+        with pytest.raises(OperationBlockedError, match=r"2 keys .* would be missing"):
+            deploy_schema(world.platform(), "orders", strict, "f", "tester", consent)
+        cancel(world.platform(), "orders")
+        assert len(world.curated("orders")) == 4
+    done = deploy_schema(world.platform(), "orders", strict, "f", "tester", Consent(recurate=True, missing=2))
+    assert (done.scope, sorted(row["a"] for row in world.curated("orders"))) == (Scope.CURATED, [2, 3])
+
+
+def test_the_active_schema_is_applied_to_old_rows_when_it_is_deployed_again(world: World) -> None:
+    world.add("orders", plain())
+    world.publish("orders", events(0, 4))
+    world.cycle()
+    strict = plain(column("a", type="BIGINT", rules={"min": 2}))
+    assert deploy_schema(world.platform(), "orders", strict, "f", "tester").scope == Scope.NONE
+    pause_topic(world.platform(), "orders", None)
+    again = Consent(recurate=True, missing=2)
+    with pytest.raises(TopicPausedError):
+        deploy_schema(world.platform(), "orders", strict, "f", "tester", again)
+    resume_topic(world.platform(), "orders")
+    done = deploy_schema(world.platform(), "orders", strict, "f", "tester", again)
+    assert (done.is_new, done.scope, done.schema.version) == (False, Scope.CURATED, 2)
+    assert sorted(row["a"] for row in world.curated("orders")) == [2, 3]
+
+
+def test_a_wider_type_is_widened_in_place_and_old_snapshots_stay_readable(world: World) -> None:
+    world.add("orders", plain(column("a", type="INT"), column("d", path="$.b", type="DECIMAL(9,0)")))
+    world.publish("orders", events(0, 3))
+    world.cycle()
+    table = world.databases.curated_table("orders")
+    head = world.embedded.platform.catalog.load(table).head
+    wider = plain(column("a", type="BIGINT"), column("d", path="$.b", type="DECIMAL(18,0)"), column("n", path="$.b"))
+    deploy_schema(world.platform(), "orders", wider, "f", "tester")
+    world.publish("orders", events(3, 4))
+    world.cycle()
+    view = world.embedded.platform.catalog.load(table)
+    assert [view.columns[name] for name in ("a", "d", "n")] == ["long", "decimal(18, 0)", "string"]
+    assert [s.snapshot_id for s in view.ancestors()][-1] == head
+    rows = sorted((row["a"], int(row["d"]), row["n"]) for row in world.curated("orders"))
+    assert rows == [(0, 0, None), (1, 2, None), (2, 4, None), (3, 6, "6")]
+
+
+def test_a_rollback_goes_back_over_a_rebuild_by_a_commit_of_its_own(world: World) -> None:
+    world.add("orders", plain())
+    world.publish("orders", events(0, 4))
+    world.cycle()
+    name = world.databases.standardized_table("orders")
+    before = world.embedded.platform.catalog.load(name).head
+    world.publish("orders", events(4, 6))
+    world.cycle()
+    rebuild_topic(world.platform(), "orders", "tester")
+    plan = plan_rollback(world.platform(), "orders", snapshot=before)
+    assert (plan.by_replace, plan.curated_snapshot, plan.rows_now, plan.rows_then) == (True, None, 6, 4)
+    with pytest.raises(OperationBlockedError, match=r"2 keys .* would be missing"):
+        roll_back_topic(world.platform(), plan, "tester")
+    cancel(world.platform(), "orders")
+    assert len(world.curated("orders")) == 6
+    roll_back_topic(world.platform(), plan, "tester", accept=2)
+    assert sorted(row["a"] for row in world.curated("orders")) == [0, 1, 2, 3]
+    assert len(world.standardized("orders")) == 4
+    assert world.cycle()["orders"].outcome == "paused"
+    resume_topic(world.platform(), "orders")
+    assert world.cycle()["orders"].layers["standardized"].counts["inserted"] == 2
+    assert sorted(row["a"] for row in world.curated("orders")) == [0, 1, 2, 3, 4, 5]
+    balance = whole_topic(sources_of(world), "orders")
+    assert balance.balanced, balance.complaints()
+
+
+def test_a_standardized_that_others_rolled_back_makes_curated_anew(world: World) -> None:
+    world.add("orders", plain())
+    name = world.databases.standardized_table("orders")
+    heads = []
+    for first in (0, 4):
+        world.publish("orders", events(first, first + 4))
+        world.cycle()
+        heads.append(world.embedded.platform.catalog.load(name).head)
+    world.embedded.platform.catalog.roll_back(name, heads[0], only_at=heads[1])
+    world.publish("orders", events(8, 9))
+    results = world.cycle()["orders"]
+    assert (results.outcome, results.layers["standardized"].counts["inserted"]) == ("gap", 5)
+    assert sorted(row["a"] for row in world.curated("orders")) == list(range(9))
+    assert world.cycle()["orders"].outcome == "no_new_data"
+    runs = world.rows(world.databases.ops_table("job_run_history"))
+    assert len({row["batch_id"] for row in runs}) == len(runs)
+
+
+def test_a_rebuild_that_stalled_before_its_commit_changes_nothing_any_more(world: World) -> None:
+    world.add("orders", plain())
+    world.publish("orders", events(0, 4))
+    world.cycle()
+    others = []
+
+    def step(name: str) -> None:
+        """While the first one stalls, its lease ends; another finishes the rebuild, and a cycle goes on."""
+        if name == "before replace curated" and not others:
+            others.append(True)
+            world.wait_for_leases()
+            world.publish("orders", events(4, 6))
+            world.cycle()
+
+    with pytest.raises(RetryableError):
+        rebuild_topic(world.platform(step=step), "orders", "tester")
+    assert others
+    assert sorted(row["a"] for row in world.curated("orders")) == list(range(6))
+    assert standing(world.platform(), "orders") is None
+    world.publish("orders", events(6, 7))
+    assert world.cycle()["orders"].outcome == "done"
+    assert sorted(row["a"] for row in world.curated("orders")) == list(range(7))
+    balance = whole_topic(sources_of(world), "orders")
+    assert balance.balanced, balance.complaints()
+
+
+def test_a_key_path_that_no_event_has_empties_no_table(world: World) -> None:
+    world.add("orders", plain())
+    world.publish("orders", events(0, 4))
+    world.cycle()
+    wrong = plain(keys={"idempotency_key": "$.typo"})
+    with pytest.raises(OperationBlockedError, match=r"4 keys of .* would be missing"):
+        deploy_schema(world.platform(), "orders", wrong, "f", "tester", Consent(rebuild=True))
+    cancel(world.platform(), "orders")
+    assert world.cycle()["orders"].outcome == "no_new_data"
+    assert len(world.curated("orders")) == 4
+
+
+def test_a_rollback_leaves_nothing_in_curated_that_it_undoes(world: World) -> None:
+    world.add("orders", plain(column("a", type="BIGINT", rules={"min": 1})))
+    bad, good = events(0, 1)[0], events(5, 6)[0]
+    fixed = replace(good, message_id="m5", json_payload=good.json_payload.replace("k5", "k0"))
+    heads = []
+    for batch in ([bad], [fixed]):
+        world.publish("orders", batch)
+        world.cycle()
+        heads.append(world.embedded.platform.catalog.load(world.databases.standardized_table("orders")).head)
+    rebuild_topic(world.platform(), "orders", "tester", scope=Scope.CURATED)
+    assert [row["a"] for row in world.curated("orders")] == [5]
+    roll_back_topic(
+        world.platform(), plan_rollback(world.platform(), "orders", snapshot=heads[0]), "tester", accept=Accept.ALL
+    )
+    assert world.curated("orders") == []
+
+
+def test_a_cycle_planned_before_a_rollback_does_not_redo_it(world: World) -> None:
+    world.add("orders", plain())
+    for first in (0, 2):
+        world.publish("orders", events(first, first + 2))
+        world.cycle()
+    name = world.databases.standardized_table("orders")
+    before = world.embedded.platform.catalog.load(name).ancestors()[-1].snapshot_id
+    world.publish("orders", events(4, 5))
+    platform = world.platform()
+    late = plan_cycle(platform, None)[0]
+    roll_back_topic(platform, plan_rollback(platform, "orders", snapshot=before), "tester", accept=2)
+    result = _Cycle(platform, lambda _topic, _step: None, False).run_bin([late])["orders"]
+    assert (result.outcome, len(world.curated("orders"))) == ("paused", 2)
+
+
+def test_what_people_said_of_an_error_stays_and_its_tries_are_counted(world: World) -> None:
+    world.add("orders", plain(column("a", type="BIGINT", rules={"min": 2})))
+    world.publish("orders", events(0, 4))
+    world.cycle()
+    catalog, table = world.embedded.platform.catalog, world.databases.errors
+    ours = [row for row in world.errors(table, "orders") if row["message_id"] == "m0"]
+    catalog.replace(table, f"error_id = '{ours[0]['error_id']}'", [{**ours[0], "status": "DISCARDED"}])
+    for _ in range(2):
+        rebuild_topic(world.platform(), "orders", "tester")
+    found = {row["message_id"]: row for row in world.errors(table, "orders")}
+    assert {name: (row["status"], row["attempts"]) for name, row in found.items()} == {
+        "m0": ("DISCARDED", 3),
+        "m1": ("OPEN", 3),
+    }
+    assert found["m0"]["detected_ts"] == ours[0]["detected_ts"]
+
+
+def test_a_rebuild_that_is_undone_late_leaves_no_error_rows(world: World) -> None:
+    world.add("orders", plain(column("a", type="BIGINT", rules={"min": 1})))
+    world.publish("orders", [*events(0, 4), replace(events(9, 10)[0], json_payload="{")])
+    world.cycle()
+    tables = (world.databases.errors, world.databases.parse_errors)
+    before = [world.errors(table, "orders") for table in tables]
+    assert [len(rows) for rows in before] == [1, 1]
+
+    def stop(name: str) -> None:
+        if name == "before replace standardized":
+            raise Abandoned(name)
+
+    strict = plain(column("a", type="INT", rules={"min": 3}), keys={"version": "$.b"})
+    with pytest.raises(Abandoned):
+        deploy_schema(world.platform(step=stop), "orders", strict, "f", "tester", Consent(rebuild=True, missing=2))
+    world.wait_for_leases()
+    during = [{(row["message_id"], row["attempts"]) for row in world.errors(table, "orders")} for table in tables]
+    assert during[1] == {("m9", 2)}
+    cancel(world.platform(), "orders")
+    assert [world.errors(table, "orders") for table in tables] == before
+    assert world.cycle()["orders"].outcome == "no_new_data"
+
+
+def test_a_topic_whose_raw_was_rewritten_goes_on_after_a_rebuild(world: World) -> None:
+    world.add("orders", plain())
+    world.publish("orders", events(0, 6))
+    world.cycle()
+    raw = world.embedded.catalog.load_table(world.databases.raw_table("orders"))
+    raw.delete("message_id in ('m1', 'm5')")
+    world.publish("orders", events(6, 8))
+    stopped = world.cycle()["orders"]
+    assert stopped.outcome == "failed"
+    assert "leanops rebuild TOPIC" in str(stopped.reason)
+    rebuild_topic(world.platform(), "orders", "tester")
+    assert sorted(row["a"] for row in world.curated("orders")) == list(range(8))
+    assert world.cycle()["orders"].outcome == "no_new_data"
+    world.publish("orders", events(8, 9))
+    assert world.cycle()["orders"].outcome == "done"
+    assert sorted(row["a"] for row in world.curated("orders")) == list(range(9))
+    balance = whole_topic(sources_of(world), "orders")
+    assert balance.balanced, balance.complaints()

@@ -1,0 +1,76 @@
+"""Whoever stalls between its plan and its commit, and was overtaken meanwhile, plans again and doubles nothing."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from leanops.domain.event.envelope import Envelope
+from leanops.domain.event.record import raw_record
+from leanops.domain.failures import Rule
+from leanops.usecases.dlq.drain import Drained, drain
+from leanops.usecases.ingest.archive import DeadLetter, archive
+from leanops.usecases.ingest.deliver import deliver
+from leanops.usecases.topics.registry import add_topic
+from tests.support.builders import NOW_MS, Clock, stalled
+from tests.support.hub import Hub, hub_in
+
+CLAIM_S, LEASE_S = 61, 301
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def hub(tmp_path: Path, clock: Clock) -> Iterator[Hub]:
+    with hub_in(tmp_path, clock=clock) as hub:
+        add_topic(hub.platform, "orders")
+        yield hub
+
+
+def test_a_flush_whose_claim_was_taken_over_is_in_raw_once(hub: Hub, tmp_path: Path, clock: Clock) -> None:
+    envelopes = [Envelope("orders", name, NOW_MS * 1000, payload="{}") for name in ("m1", "m2")]
+    hub.buffer.put([raw_record(envelope, "{}", NOW_MS) for envelope in envelopes])
+
+    def take_over() -> None:
+        clock.advance(CLAIM_S)
+        with hub_in(tmp_path, clock=clock) as other:
+            assert other.flush().records == 2
+
+    late = stalled(hub.platform, take_over, at="iceberg_raw_db.orders_staging", after="before land")
+    flushed = deliver(replace(hub.stream, platform=late), now=True)
+    assert (flushed.records, flushed.failures) == (2, {})
+    assert hub.ids() == ["m1", "m2"]
+    assert hub.flush() is None
+
+
+def letter(message_id: str) -> DeadLetter:
+    return DeadLetter("orders", b"{}", Rule.BAD_ENVELOPE, "it is bad", message_id)
+
+
+@pytest.mark.parametrize("before", [[], ["m1"]], ids=["appended", "replaced"])
+def test_a_drain_whose_lease_was_lost_leaves_every_letter_in_dlq_errors_once(
+    hub: Hub, tmp_path: Path, clock: Clock, before: list[str]
+) -> None:
+    table = hub.platform.rules.databases.dlq_errors
+
+    def note(*names: str) -> None:
+        archive([letter(name) for name in names], hub.files, hub.platform.state, clock)
+
+    note("m0", *before)
+    drain(hub.platform)
+    note("m1", "m2")
+
+    def overtake() -> None:
+        clock.advance(LEASE_S)
+        drain(hub.platform)
+
+    with hub_in(tmp_path, clock=clock) as slow:
+        assert drain(stalled(slow.platform, overtake, at=table, after="before drain")) == Drained()
+    found = [
+        (row["message_id"], row["attempts"]) for row in hub.platform.catalog.select(table, ["message_id", "attempts"])
+    ]
+    assert sorted(found) == [("m0", 1), ("m1", 1 + len(before)), ("m2", 1)]

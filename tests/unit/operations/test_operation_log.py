@@ -1,0 +1,318 @@
+"""Operations in the state store: written down before they start, fenced by generation, closed by their own."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from leanops.domain.errors import CommitRefusedError, LeaseHeldError, LeaseLostError, StateConflictError, UsageError
+from leanops.domain.table.definitions import CURATED, STANDARDIZED
+from leanops.domain.table.history import has_batch
+from leanops.domain.table.operation import (
+    Accept,
+    Accepted,
+    Operation,
+    Place,
+    Scope,
+    Stage,
+    Standing,
+    Work,
+    from_text,
+    to_text,
+)
+from leanops.ports.state import LOCKS
+from leanops.usecases.leases import Lease, held, release
+from leanops.usecases.operation_log import (
+    advance,
+    agree,
+    all_standing,
+    begin,
+    begin_attempt,
+    block,
+    check_free,
+    close,
+    standing,
+)
+from leanops.usecases.operations.compare import Comparison
+from leanops.usecases.operations.execute import cancel
+from leanops.usecases.operations.shadow import shadow_tables
+from leanops.usecases.platform import Platform
+from tests.support.builders import NOW_MS, Clock, platform_in
+
+FIRST, SECOND = Lease("topic/orders", "one", 1), Lease("topic/orders", "two", 2)
+REBUILD = Operation("op1", "orders", Work.REBUILD, "ada", NOW_MS, 3, previous=3, scope=Scope.BOTH)
+BEGUN = "rebuild begun at 2026-11-15 08:00:00 UTC by ada"
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def platform(tmp_path: Path, clock: Clock) -> Iterator[Platform]:
+    with platform_in(tmp_path, clock=clock) as platform:
+        hold(platform, FIRST)
+        hold(platform, Lease("topic/users", "one", 1))
+        yield platform
+
+
+def hold(platform: Platform, lease: Lease) -> None:
+    """Take the lease over, whoever has it."""
+    stored = platform.state.get(LOCKS, (lease.resource,))
+    until = platform.now_ms() + platform.rules.lease_s * 1000
+    row = {"resource": lease.resource, "owner": lease.owner, "generation": lease.generation, "lease_until": until}
+    platform.state.put(LOCKS, row, expected=stored.revision if stored else None)
+
+
+def stopping_at(platform: Platform, step: str) -> Platform:
+    """A process that is killed at a step."""
+
+    def stop(name: str) -> None:
+        if name == step:
+            raise KeyboardInterrupt
+
+    return replace(platform, step=stop)
+
+
+def test_an_operation_comes_back_as_it_was_written() -> None:
+    place = Place("uuid", 2**62, 7, 9)
+    whole = msgspec.structs.replace(
+        REBUILD, accept=Accept.FAILING, raw=place, standardized=place, curated=place, back_to=5, curated_back_to=6
+    )
+    assert from_text(to_text(whole)) == whole
+    limited = msgspec.structs.replace(REBUILD, accept=7)
+    assert from_text(to_text(limited)) == limited
+    assert from_text(to_text(REBUILD)) == REBUILD
+
+
+@pytest.mark.parametrize(
+    ("accept", "refused"),
+    [(Accept.NONE, 5), (Accept.FAILING, 2), (Accept.ALL, 0), (0, 5), (4, 5), (5, 0), (6, 0)],
+)
+def test_keys_go_missing_only_as_far_as_somebody_let_them(accept: Accepted, refused: int) -> None:
+    assert Comparison(9, 4, "", "", failing=3, lost=2).refused(accept) == refused
+    assert Comparison(9, 9, "", "", failing=0, lost=0).refused(accept) == 0
+
+
+def test_an_operation_stands_from_its_beginning_until_it_is_closed(platform: Platform) -> None:
+    assert standing(platform, "orders") is None
+    assert begin(platform, REBUILD, Stage.BUILDING, FIRST) == Standing(REBUILD, Stage.BUILDING, None)
+    assert standing(platform, "orders") == Standing(REBUILD, Stage.BUILDING, None)
+    advance(platform, REBUILD, FIRST)
+    assert standing(platform, "orders") == Standing(REBUILD, Stage.GOING, None)
+    close(platform, REBUILD, SECOND)
+    assert standing(platform, "orders") is None
+    close(platform, REBUILD, SECOND)
+
+
+def test_topics_have_operations_of_their_own(platform: Platform) -> None:
+    other = msgspec.structs.replace(REBUILD, operation_id="op2", topic="users")
+    begin(platform, REBUILD, Stage.BUILDING, FIRST)
+    begin(platform, other, Stage.GOING, Lease("topic/users", "one", 1))
+    assert all_standing(platform) == {
+        "orders": Standing(REBUILD, Stage.BUILDING, None),
+        "users": Standing(other, Stage.GOING, None),
+    }
+    close(platform, REBUILD, SECOND)
+    assert list(all_standing(platform)) == ["users"]
+
+
+def test_what_waits_for_a_person_says_so_until_it_goes_on(platform: Platform) -> None:
+    begin(platform, REBUILD, Stage.BUILDING, FIRST)
+    block(platform, REBUILD, "2 keys would be missing", FIRST)
+    assert standing(platform, "orders") == Standing(REBUILD, Stage.BUILDING, "2 keys would be missing")
+    assert agree(platform, Standing(REBUILD, Stage.BUILDING, None), SECOND).blocked is None
+    assert standing(platform, "orders") == Standing(REBUILD, Stage.BUILDING, None)
+
+
+def test_a_worker_that_lost_its_lease_cannot_write(platform: Platform) -> None:
+    hold(platform, SECOND)
+    begin(platform, REBUILD, Stage.BUILDING, SECOND)
+    for write in (
+        lambda: begin(platform, REBUILD, Stage.BUILDING, FIRST),
+        lambda: advance(platform, REBUILD, FIRST),
+        lambda: block(platform, REBUILD, "late", FIRST),
+    ):
+        with pytest.raises(StateConflictError):
+            write()
+    assert standing(platform, "orders") == Standing(REBUILD, Stage.BUILDING, None)
+
+
+def test_an_operation_is_closed_only_by_its_own(platform: Platform) -> None:
+    later = msgspec.structs.replace(REBUILD, operation_id="op2")
+    hold(platform, SECOND)
+    begin(platform, later, Stage.BUILDING, SECOND)
+    close(platform, REBUILD, SECOND)
+    assert standing(platform, "orders") == Standing(later, Stage.BUILDING, None)
+
+
+@pytest.mark.parametrize(
+    ("step", "expected"),
+    [
+        ("before operation", None),
+        ("after operation", Stage.BUILDING),
+        ("before going", Stage.BUILDING),
+        ("after going", Stage.GOING),
+        ("before operation closed", Stage.GOING),
+        ("after operation closed", None),
+    ],
+)
+def test_a_kill_at_any_step_leaves_a_stage_or_nothing(platform: Platform, step: str, expected: Stage | None) -> None:
+    killed = stopping_at(platform, step)
+
+    def work() -> None:
+        begin(killed, REBUILD, Stage.BUILDING, FIRST)
+        advance(killed, REBUILD, FIRST)
+        close(killed, REBUILD, FIRST)
+
+    with pytest.raises(KeyboardInterrupt):
+        work()
+    found = standing(platform, "orders")
+    assert (found.stage if found else None) == expected
+
+
+def test_a_free_topic_is_free(platform: Platform) -> None:
+    check_free(platform, "orders")
+
+
+@pytest.mark.parametrize(
+    ("stage", "blocked", "said"),
+    [
+        (
+            Stage.BUILDING,
+            None,
+            f"orders: {BEGUN} is not finished; the next cycle goes on with it, or now: leanops rebuild orders "
+            "--resume, or undo it with: leanops rebuild orders --cancel",
+        ),
+        (
+            Stage.GOING,
+            None,
+            f"orders: {BEGUN} is not finished; the next cycle goes on with it, or now: leanops rebuild orders --resume",
+        ),
+        (Stage.BUILDING, "2 keys; answer", f"orders: {BEGUN} waits: 2 keys; answer"),
+    ],
+)
+def test_a_second_operation_is_refused_with_what_to_do(
+    platform: Platform, stage: Stage, blocked: str | None, said: str
+) -> None:
+    begin(platform, REBUILD, stage, FIRST)
+    if blocked:
+        block(platform, REBUILD, blocked, FIRST)
+    with pytest.raises(UsageError) as refused:
+        check_free(platform, "orders")
+    assert str(refused.value) == said
+
+
+def test_undoing_removes_what_was_built_and_starts_no_spark(platform: Platform) -> None:
+    begin(platform, REBUILD, Stage.BUILDING, FIRST)
+    release(platform, FIRST)
+    shadow = shadow_tables(platform, REBUILD, None)["curated"]
+    platform.catalog.create(shadow, CURATED)
+    assert cancel(platform, "orders") == REBUILD
+    assert platform.catalog.load(shadow) is None
+    assert standing(platform, "orders") is None
+
+
+def test_nothing_is_undone_once_tables_are_replaced(platform: Platform) -> None:
+    begin(platform, REBUILD, Stage.GOING, FIRST)
+    release(platform, FIRST)
+    live = platform.rules.databases.standardized_table("orders")
+    platform.catalog.create(live, STANDARDIZED)
+    platform.catalog.append(live, [{"record_key": "key:k"}], {"leanops.batch-id": REBUILD.standardized_batch})
+    with pytest.raises(UsageError, match="past the point of undoing; finish it with: leanops rebuild orders --resume"):
+        cancel(platform, "orders")
+    assert standing(platform, "orders") == Standing(REBUILD, Stage.GOING, None)
+
+
+def test_what_was_about_to_go_live_can_still_be_undone(platform: Platform) -> None:
+    begin(platform, REBUILD, Stage.GOING, FIRST)
+    release(platform, FIRST)
+    assert cancel(platform, "orders") == REBUILD
+    assert standing(platform, "orders") is None
+
+
+def test_nothing_is_undone_while_somebody_works_on_it(tmp_path: Path, clock: Clock) -> None:
+    with platform_in(tmp_path, clock=clock, wait_s=0) as platform, held(platform, "topic/orders") as lease:
+        begin(platform, REBUILD, Stage.BUILDING, lease)
+        with pytest.raises(LeaseHeldError):
+            cancel(platform, "orders")
+        assert standing(platform, "orders") is not None
+
+
+def test_an_operation_written_down_too_late_is_taken_back(platform: Platform) -> None:
+    hold(platform, SECOND)
+    with pytest.raises(LeaseLostError):
+        begin(platform, REBUILD, Stage.BUILDING, FIRST)
+    assert standing(platform, "orders") is None
+
+
+def test_what_others_finished_or_undid_does_not_come_back(platform: Platform) -> None:
+    begin(platform, REBUILD, Stage.BUILDING, FIRST)
+    hold(platform, SECOND)
+    close(platform, REBUILD, SECOND)
+    for late in (
+        lambda: begin(platform, REBUILD, Stage.BUILDING, FIRST),
+        lambda: begin_attempt(platform, REBUILD, FIRST),
+        lambda: advance(platform, REBUILD, FIRST),
+        lambda: block(platform, REBUILD, "late", FIRST),
+        lambda: agree(platform, Standing(REBUILD, Stage.BUILDING, None), SECOND),
+    ):
+        with pytest.raises(StateConflictError):
+            late()
+    assert standing(platform, "orders") is None
+
+
+def test_undoing_removes_no_file_and_refuses_whoever_stands_before_the_swap(platform: Platform) -> None:
+    live = platform.rules.databases.standardized_table("orders")
+    platform.catalog.create(live, STANDARDIZED)
+    platform.catalog.append(live, [{"record_key": "key:k"}])
+    before = platform.catalog.load(live)
+    begin(platform, REBUILD, Stage.GOING, FIRST)
+    shadow = shadow_tables(platform, REBUILD, None)["standardized"]
+    platform.catalog.create(shadow, STANDARDIZED)
+    platform.catalog.append(shadow, [{"record_key": "key:k"}])
+    built = platform.catalog.load(shadow)
+    assert before is not None
+    assert built is not None
+    release(platform, FIRST)
+    cancel(platform, "orders")
+    # A worker that stalled in the swap has everything it needs but the head it was told.
+    platform.catalog.create(shadow, STANDARDIZED)
+    platform.catalog.append(shadow, [{"record_key": "key:k"}])
+    again = platform.catalog.load(shadow)
+    assert again is not None
+    assert again.head is not None
+    with pytest.raises(CommitRefusedError):
+        platform.catalog.take_place(live, shadow, again.head, {}, only_at=before.head, after=0)
+    assert platform.catalog.count(live) == 1
+
+
+def test_a_fork_begins_as_the_other_is_and_goes_its_own_way(platform: Platform) -> None:
+    platform.catalog.create("shadow.one", STANDARDIZED)
+    platform.catalog.append("shadow.one", [{"record_key": "key:a"}], {"leanops.batch-id": "b1"})
+    platform.catalog.fork("shadow.two", "shadow.one")
+    platform.catalog.fork("shadow.two", "shadow.one")
+    platform.catalog.append("shadow.one", [{"record_key": "key:b"}])
+    platform.catalog.append("shadow.two", [{"record_key": "key:c"}])
+    platform.catalog.append("shadow.two", [{"record_key": "key:d"}])
+    two = platform.catalog.load("shadow.two")
+    assert two is not None
+    assert has_batch(two, "b1")
+    assert [platform.catalog.count(name) for name in ("shadow.one", "shadow.two")] == [2, 3]
+    platform.catalog.forget("shadow.one")
+    assert platform.catalog.count("shadow.two") == 3
+
+
+def test_tables_that_were_forked_live_through_many_commits_of_each_other(platform: Platform) -> None:
+    platform.catalog.create("shadow.one", replace(STANDARDIZED, is_shadow=True))
+    platform.catalog.append("shadow.one", [{"record_key": "key:a"}])
+    platform.catalog.fork("shadow.two", "shadow.one")
+    for name, other in (("shadow.one", "shadow.two"), ("shadow.two", "shadow.one")):
+        # More than the metadata files a table keeps: the oldest were those of both.
+        for _ in range(25):
+            platform.catalog.append(name, [{"record_key": "key:b"}])
+        assert platform.catalog.load(other) is not None
+    assert [platform.catalog.count(name) for name in ("shadow.one", "shadow.two")] == [26, 26]
