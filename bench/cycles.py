@@ -104,7 +104,7 @@ class Cycles:
     def _load(self, topic: str, events: Any) -> tuple[float, float]:
         add_topic(self.runtime.platform, topic)
         schema = json.dumps({**TOPIC_SCHEMA, "table_name": _table(topic)})
-        deploy_schema(self.runtime.platform, topic, schema, "bench", "bench")
+        deploy_schema(self.runtime.platform, topic, schema, "bench")
         return self._append_and_cycle(topic, events)
 
     def _append_and_cycle(self, topic: str, events: Any) -> tuple[float, float]:

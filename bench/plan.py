@@ -32,7 +32,7 @@ def _round(runtime: Embedded, topic: str, events: Any) -> tuple[float, float]:
     platform = runtime.platform
     add_topic(platform, topic)
     table = topic.replace("-", "_")
-    deploy_schema(platform, topic, json.dumps({**TOPIC_SCHEMA, "table_name": table}), "bench", "bench")
+    deploy_schema(platform, topic, json.dumps({**TOPIC_SCHEMA, "table_name": table}), "bench")
     runtime.catalog.load_table(platform.rules.databases.raw_table(topic)).append(events)
     result = run_cycle(platform, [topic])[0]
     if result.outcome != "done":

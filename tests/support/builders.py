@@ -18,7 +18,7 @@ from leanops.domain.schema.model import Schema, schema_from_json
 from leanops.domain.table.batch import STANDARDIZED, Batch
 from leanops.domain.table.history import Snapshot, TableView, Watermark
 from leanops.ports.tables import Lake
-from leanops.usecases.platform import Platform, Rules, Secret
+from leanops.usecases.platform import Actor, Platform, Rules, Secret
 
 NOW = datetime(2026, 11, 15, 8, tzinfo=UTC)
 NOW_MS = 1_794_729_600_000
@@ -131,6 +131,7 @@ def platform_in(
             schemas=SchemaFiles(Folder(folder / "schemas")),
             clock=clock or Clock(),
             owner=owner,
+            actor=Actor("someone", "files"),
             rules=Rules(**rules),
             secret=secret,
         )

@@ -85,7 +85,7 @@ class World:
         platform = self.platform()
         add_topic(platform, topic)
         if schema:
-            deploy_schema(platform, topic, schema, "schema.json", "tester")
+            deploy_schema(platform, topic, schema, "schema.json")
 
     def publish(self, topic: str, rows: Iterable[RawRow]) -> None:
         """RAW rows in one append."""

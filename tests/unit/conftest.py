@@ -73,6 +73,6 @@ def runtime(home: Path) -> Iterator[Embedded]:
     """The home open, with the topic orders and its schema; many tests have one of their own in its place."""
     runtime = Embedded(home)
     add_topic(runtime.platform, "orders")
-    deploy_schema(runtime.platform, "orders", schema_text(), "schema.json", "someone")
+    deploy_schema(runtime.platform, "orders", schema_text(), "schema.json")
     yield runtime
     runtime.close()

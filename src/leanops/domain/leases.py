@@ -2,8 +2,10 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
+_SHOWN = "%Y-%m-%d %H:%M:%S"
 MARK = "@"
 """Between an owner's name and the mark of its process."""
 
@@ -15,6 +17,11 @@ class Held:
     owner: str
     renewed_ms: int
     until_ms: int
+
+    def sentence(self) -> str:
+        """Who holds the lease, since when and until when."""
+        since, until = (datetime.fromtimestamp(ms / 1000, UTC) for ms in (self.renewed_ms, self.until_ms))
+        return f"held by {self.owner}, taken or renewed at {since:{_SHOWN}} UTC, until {until:{_SHOWN}} UTC"
 
 
 def lasts(row: Mapping[str, Any], now_ms: int, lease_ms: int) -> bool:

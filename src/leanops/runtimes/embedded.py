@@ -28,7 +28,7 @@ from leanops.ports.tables import Lake
 from leanops.runtimes.failures import Failures
 from leanops.settings import FILE, Settings, load_settings
 from leanops.usecases.ingest.room import Room
-from leanops.usecases.platform import Platform, Rules, Secret, no_step
+from leanops.usecases.platform import SYSTEM, Actor, Platform, Rules, Secret, no_step
 from leanops.views.background import Background, background
 from leanops.views.sources import Sources
 
@@ -107,6 +107,7 @@ class Embedded:
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
         step: Callable[[str], None] = no_step,
         owner: str | None = None,
+        actor: Actor = SYSTEM,
         spark: Any = None,
     ) -> None:
         self.home = home.resolve()
@@ -131,6 +132,7 @@ class Embedded:
             schemas=SchemaFiles(Folder(self.home / "schemas")),
             clock=clock,
             owner=owner or f"{socket.gethostname()}/{os.getpid()}",
+            actor=actor,
             rules=_rules(self.settings),
             secret=self._secret(),
             processes=HostProcesses(),

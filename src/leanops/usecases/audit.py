@@ -2,41 +2,33 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from leanops.domain.table.definitions import OPS
 from leanops.usecases.platform import Platform
 
 
-@dataclass(frozen=True)
-class Actor:
-    """A person or a program, and the way it came."""
-
-    name: str
-    channel: str = "cli"
-
-
 def record_action(
     platform: Platform,
-    actor: Actor,
     action: str,
     topics: Sequence[str],
     details: Mapping[str, Any] | None = None,
 ) -> None:
-    """One row per topic in one append; called once the action is done."""
+    """Append a row for each topic once an action is done; details that are None are left out."""
+    if not topics:
+        return
     log = platform.rules.databases.ops_table("audit_log")
     platform.catalog.create(log, OPS["audit_log"])
     now = platform.clock()
-    said = json.dumps(details, ensure_ascii=False) if details else None
+    given = {name: value for name, value in (details or {}).items() if value is not None}
     rows = [
         {
             "at_ts": now,
-            "actor": actor.name,
-            "channel": actor.channel,
+            "actor": platform.actor.name,
+            "channel": platform.actor.channel,
             "action": action,
             "topic_name": topic,
-            "details": said,
+            "details": json.dumps(given, ensure_ascii=False) if given else None,
         }
         for topic in topics
     ]

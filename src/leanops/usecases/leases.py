@@ -13,6 +13,7 @@ from leanops.domain.errors import LeaseHeldError, LeaseLostError, RetryableError
 from leanops.domain.leases import MARK, Held, holder, lasts
 from leanops.ports.clock import moment
 from leanops.ports.state import LOCKS, Row, Stored
+from leanops.usecases.audit import record_action
 from leanops.usecases.platform import Platform
 
 LOOK_AGAIN_S = 0.2
@@ -60,6 +61,7 @@ def unlock(platform: Platform, resource: str) -> Held | None:
     if stored and found:
         ended = _row(platform, Lease(resource, platform.owner, _next_generation(stored)), 0)
         platform.state.put(LOCKS, ended, expected=stored.revision)
+        record_action(platform, "topics unlock", [resource.removeprefix("topic/")], {"held": found.sentence()})
     return found
 
 

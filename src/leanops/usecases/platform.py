@@ -44,6 +44,17 @@ class Rules:
 
 
 @dataclass(frozen=True)
+class Actor:
+    """A person or a program, and the way it came."""
+
+    name: str
+    channel: str = "cli"
+
+
+SYSTEM = Actor("leanops", "system")
+
+
+@dataclass(frozen=True)
 class Secret:
     """The key of HMACs, and its name; the key itself stands in no table, plan or log."""
 
@@ -66,6 +77,8 @@ class Platform:
     schemas: Schemas
     clock: Clock
     owner: str
+    actor: Actor = SYSTEM
+    """Who is on record for what is done through this platform."""
     rules: Rules = field(default_factory=Rules)
     secret: Secret | None = None
     processes: Processes = field(default_factory=UnknownProcesses)

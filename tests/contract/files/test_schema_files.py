@@ -15,7 +15,6 @@ from leanops.domain.errors import CommitRefusedError, InvalidSchemaError, Invali
 from leanops.domain.schema.model import schema_from_json
 from leanops.ports.files import Files
 from leanops.ports.schemas import Pending
-from leanops.usecases.audit import Actor
 from leanops.usecases.schemas.inbox import take_pending
 from leanops.usecases.topics.registry import add_topic
 from tests.support.builders import column, platform_in, schema, schema_text
@@ -239,19 +238,19 @@ def test_a_file_put_there_by_hand_stays_readable_after_the_next_one(schemas: Sch
 
 @pytest.mark.parametrize("text", [schema_text(), "{"], ids=["good", "bad"])
 def test_a_file_is_taken_to_the_same_end_wherever_its_store_was_left(tmp_path: Path, files: Files, text: str) -> None:
-    pending, who, ends = Pending("orders", "new.json"), Actor("someone", "files"), []
+    pending, ends = Pending("orders", "new.json"), []
     for write in count(1):
         with platform_in(tmp_path / str(write)) as made:
             add_topic(made, "orders")
             files.put("orders/pending/new.json", text.encode())
             store = Stopping(files, [write])
             try:
-                take_pending(replace(made, schemas=SchemaFiles(store)), pending, actor=who)
+                take_pending(replace(made, schemas=SchemaFiles(store)), pending)
                 is_killed = False
             except Killed:
                 is_killed = True
                 made.clock.advance(made.rules.lease_s + 1)
-                take_pending(replace(made, schemas=SchemaFiles(files)), pending, actor=who)
+                take_pending(replace(made, schemas=SchemaFiles(files)), pending)
         ends.append(list(files.names("")))
         for name in ends[-1]:
             files.delete(name)

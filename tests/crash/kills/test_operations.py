@@ -168,7 +168,7 @@ def test_a_deploy_killed_at_each_of_its_steps_comes_to_its_end(
 ) -> None:
     story, text, read = Story(world), json.dumps(schemas[0]), 24
     old = story.curated()
-    kills = story.killed_at_every_step(lambda at: deploy_schema(at, "orders", text, "f", "tester", consent), old)
+    kills = story.killed_at_every_step(lambda at: deploy_schema(at, "orders", text, "f", consent), old)
     assert kills > {Scope.BOTH: 30, Scope.CURATED: 15, Scope.NONE: 6}[scope]
     story.follow({**schemas[0], "version": story.version()}, scope, read)
     story.check()
@@ -182,7 +182,7 @@ def test_a_rollback_killed_at_each_of_its_steps_comes_to_its_end(world: World) -
     story.catch_up()
 
     def work(at: Platform) -> None:
-        roll_back_topic(at, plan_rollback(at, "orders", snapshot=view.head), "tester", accept=Accept.ALL)
+        roll_back_topic(at, plan_rollback(at, "orders", snapshot=view.head), accept=Accept.ALL)
 
     assert story.killed_at_every_step(work, story.curated()) > 6
     after, story.model = story.model, replace_errors(then, story.model)
@@ -199,11 +199,11 @@ def test_a_rollback_over_a_rebuild_killed_at_each_of_its_steps_comes_to_its_end(
     then = deepcopy(story.model)
     story.arrive(4)
     story.catch_up()
-    rebuild_topic(world.platform(), "orders", "tester", accept=Accept.ALL)
+    rebuild_topic(world.platform(), "orders", accept=Accept.ALL)
     story.model.rebuild(story.rows)
 
     def work(at: Platform) -> None:
-        roll_back_topic(at, plan_rollback(at, "orders", snapshot=head), "tester", accept=Accept.ALL)
+        roll_back_topic(at, plan_rollback(at, "orders", snapshot=head), accept=Accept.ALL)
 
     assert story.killed_at_every_step(work, story.curated()) > 15
     # Curated is made anew from the Standardized that is back, beside the one that was live.
@@ -223,9 +223,7 @@ def test_a_deploy_is_finished_or_undone(world: World, schemas: Any, consent: Con
     while went_on:
         schema, read, before = schemas[turn % 2], len(story.rows), story.version()
         text = json.dumps(schema)
-        went_on = story.abandoned(
-            stop_at(step), lambda at, text=text: deploy_schema(at, "orders", text, "f", "tester", consent)
-        )
+        went_on = story.abandoned(stop_at(step), lambda at, text=text: deploy_schema(at, "orders", text, "f", consent))
         if step % 5 == 1:
             story.arrive()
         world.settle()
@@ -243,7 +241,7 @@ def test_a_rebuild_is_finished_or_undone(world: World) -> None:
     story, step, went_on, done = Story(world), 1, True, 0
     while went_on:
         read = len(story.rows)
-        went_on = story.abandoned(stop_at(step), lambda at: rebuild_topic(at, "orders", "tester", accept=Accept.ALL))
+        went_on = story.abandoned(stop_at(step), lambda at: rebuild_topic(at, "orders", accept=Accept.ALL))
         story.arrive()
         world.settle()
         if story.rebuilds() > done:
@@ -266,9 +264,7 @@ def test_a_rollback_is_finished_or_undone_and_the_next_cycle_catches_up(world: W
         story.catch_up()
         went_on = story.abandoned(
             stop_at(step),
-            lambda at, to=before: roll_back_topic(
-                at, plan_rollback(at, "orders", snapshot=to), "tester", accept=Accept.ALL
-            ),
+            lambda at, to=before: roll_back_topic(at, plan_rollback(at, "orders", snapshot=to), accept=Accept.ALL),
         )
         world.settle()
         after = story.model

@@ -90,9 +90,7 @@ def operate(world: World) -> None:
         platform = world.platform()
         active = platform.schemas.active(TOPIC)
         schema = SCHEMA if active and active.keys.idempotency_key == BY_ORDER["keys"]["idempotency_key"] else BY_ORDER
-        deploy_schema(
-            platform, TOPIC, json.dumps(schema), "worker", "worker", Consent(rebuild=True, missing=Accept.ALL)
-        )
+        deploy_schema(platform, TOPIC, json.dumps(schema), "worker", Consent(rebuild=True, missing=Accept.ALL))
 
 
 def say(what: dict[str, Any]) -> None:

@@ -27,7 +27,7 @@ def at_merge(stall: Stall) -> Callable[[str], None]:
 
 def deploy(world: World, schema: dict[str, Any], consent: Consent | None = None) -> None:
     world.wait_for_leases()
-    deploy_schema(world.platform(), "orders", json.dumps(schema), "f", "tester", consent or Consent())
+    deploy_schema(world.platform(), "orders", json.dumps(schema), "f", consent or Consent())
 
 
 def renamed(version: int) -> dict[str, Any]:
@@ -108,7 +108,7 @@ def test_a_batch_that_lands_during_a_recuration_is_not_taken_for_curated(world: 
     let_go = stalled_meanwhile(world, 1)
     world.wait_for_leases()
     other = Stall("before replace curated", let_go)
-    rebuild_topic(world.platform(step=other), "orders", "tester", scope=Scope.CURATED, accept=Accept.ALL)
+    rebuild_topic(world.platform(step=other), "orders", scope=Scope.CURATED, accept=Accept.ALL)
     assert other.at
     world.wait_for_leases()
     world.settle()

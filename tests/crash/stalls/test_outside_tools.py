@@ -71,7 +71,7 @@ def test_what_other_tools_make_wrong_never_says_balanced(world: World) -> None:
         wrong = what_is_wrong(world)
         assert not (wrong and is_sound), f"{tool.__name__} on {table} at step {number}: {wrong}"
         # What another tool wrote is told until the tables are rebuilt; the next tool shall meet sound ones.
-        rebuild_topic(world.platform(), "orders", "tester", accept=Accept.ALL)
+        rebuild_topic(world.platform(), "orders", accept=Accept.ALL)
         assert (what_is_wrong(world), says_balanced(world)) == (None, True), tool.__name__
 
 

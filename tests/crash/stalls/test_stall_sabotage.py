@@ -28,7 +28,7 @@ def rebuilds(where: str) -> Story:
     def story(world: World) -> None:
         stalls = Operations(world)
         read = len(stalls.story.rows)
-        stalls.through(where, lambda at: rebuild_topic(at, "orders", "tester", accept=Accept.ALL))
+        stalls.through(where, lambda at: rebuild_topic(at, "orders", accept=Accept.ALL))
         if stalls.story.rebuilds():
             stalls.story.model.rebuild(stalls.story.rows[:read])
         stalls.check()

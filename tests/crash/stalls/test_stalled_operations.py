@@ -54,7 +54,7 @@ def test_a_rebuild_that_stalls_is_finished_once(world: World) -> None:
     story = stalls.story
     for number in chosen(STEPS[Scope.BOTH]):
         read = len(story.rows)
-        stalls.through(number, lambda at: rebuild_topic(at, "orders", "tester", accept=Accept.ALL))
+        stalls.through(number, lambda at: rebuild_topic(at, "orders", accept=Accept.ALL))
         if story.rebuilds() > done:
             done = story.rebuilds()
             story.model.rebuild(story.rows[:read])
@@ -72,7 +72,7 @@ def test_a_deploy_that_stalls_is_finished_once(world: World, schemas: Any, conse
     for number in chosen(STEPS[scope]):
         schema, read, before = schemas[turn % 2], len(story.rows), story.version()
         text = json.dumps(schema)
-        stalls.through(number, lambda at, text=text: deploy_schema(at, "orders", text, "f", "tester", consent))
+        stalls.through(number, lambda at, text=text: deploy_schema(at, "orders", text, "f", consent))
         if story.version() != before:
             turn += 1
             story.follow({**schema, "version": story.version()}, scope, read)
@@ -91,12 +91,10 @@ def test_a_rollback_that_stalls_is_done_once(world: World, over_a_rebuild: bool)
         story.arrive()
         story.catch_up()
         if over_a_rebuild:
-            rebuild_topic(world.platform(), "orders", "tester", accept=Accept.ALL)
+            rebuild_topic(world.platform(), "orders", accept=Accept.ALL)
             story.model.rebuild(story.rows)
         read = len(story.rows)
-        stalls.through(
-            number, lambda at, to=head: roll_back_topic(at, plan_rollback(at, "orders", snapshot=to), "tester")
-        )
+        stalls.through(number, lambda at, to=head: roll_back_topic(at, plan_rollback(at, "orders", snapshot=to)))
         after = story.model
         if find_topic(world.platform(), "orders").status == "PAUSED":
             undone += 1

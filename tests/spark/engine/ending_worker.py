@@ -28,7 +28,7 @@ def main() -> None:
     for left in (f"{host}-{number}-{int(start) - 1}", "of-nobody-known"):
         (runtime.home / "scratch" / left / "blockmgr").mkdir(parents=True)
     add_topic(runtime.platform, "orders")
-    deploy_schema(runtime.platform, "orders", schema_text(), "schema.json", "someone")
+    deploy_schema(runtime.platform, "orders", schema_text(), "schema.json")
     cycles = []
     for number in range(3):
         land(runtime.platform, "orders", [event(f"m{number}"), event(f"broken{number}", "{")])

@@ -96,8 +96,8 @@ def test_an_operation_on_a_table_without_its_watermark_says_what_to_do(world: Wo
     story.batch()
     compact_and_expire(world, world.databases.standardized_table("orders"))
     with pytest.raises(UsageError, match="has lost its watermark"):
-        rebuild_topic(world.platform(), "orders", "tester", scope=Scope.CURATED)
-    rebuild_topic(world.platform(), "orders", "tester", accept=Accept.ALL)
+        rebuild_topic(world.platform(), "orders", scope=Scope.CURATED)
+    rebuild_topic(world.platform(), "orders", accept=Accept.ALL)
     assert story.batch() == "done"
     assert_standardized(world, "orders", story.model)
 
@@ -121,7 +121,7 @@ def test_expiry_takes_no_row_out_of_curated_that_a_stricter_schema_left_there(wo
     world.publish("orders", numbers(0, 4))
     world.cycle()
     stricter = schema_text(column("a", type="BIGINT"), column("b", path="$.b", cde=True), version=2)
-    deploy_schema(world.platform(), "orders", stricter, "f", "tester", Consent(recurate=False))
+    deploy_schema(world.platform(), "orders", stricter, "f", Consent(recurate=False))
     world.publish("orders", numbers(4, 6, b="there"))
     parked = world.platform(lake=lambda: Unable(world.embedded.lake(), world.databases.curated_table("orders")))
     assert world.cycle(parked)["orders"].outcome == "failed"
@@ -143,7 +143,7 @@ def test_a_swap_that_others_came_between_goes_on_once_a_person_lets_their_rows_g
             raise Abandoned(name)
 
     with pytest.raises(Abandoned):
-        rebuild_topic(world.platform(step=stop), "orders", "tester", accept=Accept.ALL)
+        rebuild_topic(world.platform(step=stop), "orders", accept=Accept.ALL)
     world.wait_for_leases()
     if outside == "append":
         row = world.curated("orders")[0]
@@ -204,7 +204,7 @@ def test_a_rollback_and_the_next_batch_leave_curated_as_it_is(world: World) -> N
     story.batch()
     before = head(world, world.databases.standardized_table("orders"))
     story.batch()
-    roll_back_topic(world.platform(), plan_rollback(world.platform(), "orders", snapshot=before), "tester")
+    roll_back_topic(world.platform(), plan_rollback(world.platform(), "orders", snapshot=before))
     resume_topic(world.platform(), "orders")
     assert story.batch() == "done"
     assert_standardized(world, "orders", story.model)
@@ -218,7 +218,7 @@ def test_a_batch_begun_under_other_keys_is_not_repeated_with_them(world: World) 
     with pytest.raises(Abandoned):
         world.cycle(world.platform(step=stop_at(2)))
     world.wait_for_leases()
-    deploy_schema(world.platform(), "orders", json.dumps(BY_ORDER), "f", "tester", Consent(rebuild=True))
+    deploy_schema(world.platform(), "orders", json.dumps(BY_ORDER), "f", Consent(rebuild=True))
     world.settle()
     model = Model("orders", {**BY_ORDER, "version": 2}, pii_key=PII_KEY)
     model.standardize(rows)
@@ -243,7 +243,7 @@ def test_a_cycle_with_another_key_is_refused_and_changes_nothing(world: World) -
     assert (result.outcome, len(world.standardized("orders"))) == ("failed", 2)
     assert "sealed with another HMAC key" in str(result.reason)
     with pytest.raises(UsageError, match="--new-key"):
-        rebuild_topic(other, "orders", "tester")
+        rebuild_topic(other, "orders")
     assert world.cycle()["orders"].outcome == "done"
     assert (len(world.standardized("orders")), len(world.curated("orders"))) == (3, 3)
 
@@ -254,7 +254,7 @@ def test_a_rebuild_may_seal_everything_with_a_new_key(world: World) -> None:
     world.cycle()
     before = {row["idempotency_key"] for row in world.curated("orders")}
     other = with_key(world.platform(), b"another key of sixteen bytes")
-    rebuild_topic(other, "orders", "tester", new_key=True, accept=Accept.ALL)
+    rebuild_topic(other, "orders", new_key=True, accept=Accept.ALL)
     after = {row["idempotency_key"] for row in world.curated("orders")}
     assert (len(after), after & before) == (3, set())
     assert "sealed with another" in str(world.cycle(force=True)["orders"].reason or "sealed with another")
@@ -270,7 +270,7 @@ class Losing(Wrapped):
 
 
 WAYS_OUT: list[Callable[[Platform], Any]] = [
-    lambda platform: rebuild_topic(platform, "orders", "tester", accept=Accept.ALL),
+    lambda platform: rebuild_topic(platform, "orders", accept=Accept.ALL),
     lambda platform: retry_topic(platform, "orders", accept_counts=True),
 ]
 
@@ -294,5 +294,5 @@ def test_a_rebuild_reads_a_day_before_the_gregorian_calendar(world: World) -> No
     old = [replace(row, publish_time=datetime(1500, 3, 1, tzinfo=UTC)) for row in numbers(0, 2)]
     world.publish("orders", old)
     world.cycle()
-    rebuild_topic(world.platform(), "orders", "tester")
+    rebuild_topic(world.platform(), "orders")
     assert len(world.curated("orders")) == 2

@@ -46,7 +46,7 @@ def processed(world: World, seed: int, schema: dict[str, Any] = SCHEMA) -> Model
 @pytest.mark.parametrize("scope", [Scope.BOTH, Scope.CURATED])
 def test_a_rebuild_gives_the_tables_of_the_model(world: World, scope: Scope) -> None:
     model = processed(world, 3)
-    rebuild_topic(world.platform(), "orders", "tester", scope=scope)
+    rebuild_topic(world.platform(), "orders", scope=scope)
     if scope == Scope.BOTH:
         model.rebuild([row for _, rows in world.published["orders"] for row in rows])
     else:
@@ -121,7 +121,7 @@ def test_readers_see_only_whole_tables_while_200_000_rows_are_rebuilt(world: Wor
     world.cycle()
     other = plain(column("value", path="$.b", type="DECIMAL(20,0)"), keys={"version": "$.b"})
     with Reader(world) as reader:
-        deploy_schema(world.platform(), "orders", other, "f", "tester", Consent(rebuild=True))
+        deploy_schema(world.platform(), "orders", other, "f", Consent(rebuild=True))
     total = size * (size - 1) // 2
     before = (size, size, "int64", total)
     assert reader.states == [before, (size, size, "decimal128(20, 0)", 2 * total)]
@@ -136,14 +136,12 @@ def test_rows_whose_events_left_raw_are_carried_over(world: World) -> None:
     raw.delete("message_id in ('m1', 'm5')", snapshot_properties={"leanops.kind": "retention"})
     world.publish("orders", events(8, 10))
     world.cycle()
-    rebuild_topic(world.platform(), "orders", "tester")
+    rebuild_topic(world.platform(), "orders")
     assert sorted(row["a"] for row in world.curated("orders")) == list(range(10))
     balance = whole_topic(sources_of(world), "orders")
     assert balance.balanced, balance.complaints()
     with pytest.raises(OperationBlockedError, match=r"2 rows .* cannot get new keys"):
-        deploy_schema(
-            world.platform(), "orders", plain(keys={"idempotency_key": "$.a"}), "f", "tester", Consent(rebuild=True)
-        )
+        deploy_schema(world.platform(), "orders", plain(keys={"idempotency_key": "$.a"}), "f", Consent(rebuild=True))
     cancel(world.platform(), "orders")
     assert sorted(row["a"] for row in world.curated("orders")) == list(range(10))
 
@@ -153,9 +151,9 @@ def test_keys_that_would_go_missing_stop_a_rebuild_until_somebody_agrees(world: 
     world.publish("orders", events(0, 4))
     world.cycle()
     strict = plain(column("a", type="BIGINT", rules={"min": 2}))
-    assert deploy_schema(world.platform(), "orders", strict, "f", "tester").scope == Scope.NONE
+    assert deploy_schema(world.platform(), "orders", strict, "f").scope == Scope.NONE
     with pytest.raises(OperationBlockedError, match=r"2 keys .* would be missing, like those of messages m0, m1"):
-        rebuild_topic(world.platform(), "orders", "tester", scope=Scope.CURATED)
+        rebuild_topic(world.platform(), "orders", scope=Scope.CURATED)
     world.publish("orders", events(4, 5))
     held = world.cycle()["orders"]
     assert (held.outcome, "--accept-missing" in str(held.reason)) == ("paused", True)
@@ -177,10 +175,10 @@ def test_a_deployment_lets_no_more_keys_go_than_somebody_named(world: World) -> 
     strict = plain(column("a", type="BIGINT", rules={"min": 2}))
     for consent in (Consent(recurate=True), Consent(recurate=True, missing=1)):
         with pytest.raises(OperationBlockedError, match=r"2 keys .* would be missing"):
-            deploy_schema(world.platform(), "orders", strict, "f", "tester", consent)
+            deploy_schema(world.platform(), "orders", strict, "f", consent)
         cancel(world.platform(), "orders")
         assert len(world.curated("orders")) == 4
-    done = deploy_schema(world.platform(), "orders", strict, "f", "tester", Consent(recurate=True, missing=2))
+    done = deploy_schema(world.platform(), "orders", strict, "f", Consent(recurate=True, missing=2))
     assert (done.scope, sorted(row["a"] for row in world.curated("orders"))) == (Scope.CURATED, [2, 3])
 
 
@@ -189,13 +187,13 @@ def test_the_active_schema_is_applied_to_old_rows_when_it_is_deployed_again(worl
     world.publish("orders", events(0, 4))
     world.cycle()
     strict = plain(column("a", type="BIGINT", rules={"min": 2}))
-    assert deploy_schema(world.platform(), "orders", strict, "f", "tester").scope == Scope.NONE
+    assert deploy_schema(world.platform(), "orders", strict, "f").scope == Scope.NONE
     pause_topic(world.platform(), "orders", None)
     again = Consent(recurate=True, missing=2)
     with pytest.raises(TopicPausedError):
-        deploy_schema(world.platform(), "orders", strict, "f", "tester", again)
+        deploy_schema(world.platform(), "orders", strict, "f", again)
     resume_topic(world.platform(), "orders")
-    done = deploy_schema(world.platform(), "orders", strict, "f", "tester", again)
+    done = deploy_schema(world.platform(), "orders", strict, "f", again)
     assert (done.is_new, done.scope, done.schema.version) == (False, Scope.CURATED, 2)
     assert sorted(row["a"] for row in world.curated("orders")) == [2, 3]
 
@@ -207,7 +205,7 @@ def test_a_wider_type_is_widened_in_place_and_old_snapshots_stay_readable(world:
     table = world.databases.curated_table("orders")
     head = world.embedded.platform.catalog.load(table).head
     wider = plain(column("a", type="BIGINT"), column("d", path="$.b", type="DECIMAL(18,0)"), column("n", path="$.b"))
-    deploy_schema(world.platform(), "orders", wider, "f", "tester")
+    deploy_schema(world.platform(), "orders", wider, "f")
     world.publish("orders", events(3, 4))
     world.cycle()
     view = world.embedded.platform.catalog.load(table)
@@ -225,14 +223,14 @@ def test_a_rollback_goes_back_over_a_rebuild_by_a_commit_of_its_own(world: World
     before = world.embedded.platform.catalog.load(name).head
     world.publish("orders", events(4, 6))
     world.cycle()
-    rebuild_topic(world.platform(), "orders", "tester")
+    rebuild_topic(world.platform(), "orders")
     plan = plan_rollback(world.platform(), "orders", snapshot=before)
     assert (plan.by_replace, plan.curated_snapshot, plan.rows_now, plan.rows_then) == (True, None, 6, 4)
     with pytest.raises(OperationBlockedError, match=r"2 keys .* would be missing"):
-        roll_back_topic(world.platform(), plan, "tester")
+        roll_back_topic(world.platform(), plan)
     cancel(world.platform(), "orders")
     assert len(world.curated("orders")) == 6
-    roll_back_topic(world.platform(), plan, "tester", accept=2)
+    roll_back_topic(world.platform(), plan, accept=2)
     assert sorted(row["a"] for row in world.curated("orders")) == [0, 1, 2, 3]
     assert len(world.standardized("orders")) == 4
     assert world.cycle()["orders"].outcome == "paused"
@@ -276,7 +274,7 @@ def test_a_rebuild_that_stalled_before_its_commit_changes_nothing_any_more(world
             world.cycle()
 
     with pytest.raises(RetryableError):
-        rebuild_topic(world.platform(step=step), "orders", "tester")
+        rebuild_topic(world.platform(step=step), "orders")
     assert others
     assert sorted(row["a"] for row in world.curated("orders")) == list(range(6))
     assert standing(world.platform(), "orders") is None
@@ -293,7 +291,7 @@ def test_a_key_path_that_no_event_has_empties_no_table(world: World) -> None:
     world.cycle()
     wrong = plain(keys={"idempotency_key": "$.typo"})
     with pytest.raises(OperationBlockedError, match=r"4 keys of .* would be missing"):
-        deploy_schema(world.platform(), "orders", wrong, "f", "tester", Consent(rebuild=True))
+        deploy_schema(world.platform(), "orders", wrong, "f", Consent(rebuild=True))
     cancel(world.platform(), "orders")
     assert world.cycle()["orders"].outcome == "no_new_data"
     assert len(world.curated("orders")) == 4
@@ -308,11 +306,9 @@ def test_a_rollback_leaves_nothing_in_curated_that_it_undoes(world: World) -> No
         world.publish("orders", batch)
         world.cycle()
         heads.append(world.embedded.platform.catalog.load(world.databases.standardized_table("orders")).head)
-    rebuild_topic(world.platform(), "orders", "tester", scope=Scope.CURATED)
+    rebuild_topic(world.platform(), "orders", scope=Scope.CURATED)
     assert [row["a"] for row in world.curated("orders")] == [5]
-    roll_back_topic(
-        world.platform(), plan_rollback(world.platform(), "orders", snapshot=heads[0]), "tester", accept=Accept.ALL
-    )
+    roll_back_topic(world.platform(), plan_rollback(world.platform(), "orders", snapshot=heads[0]), accept=Accept.ALL)
     assert world.curated("orders") == []
 
 
@@ -326,7 +322,7 @@ def test_a_cycle_planned_before_a_rollback_does_not_redo_it(world: World) -> Non
     world.publish("orders", events(4, 5))
     platform = world.platform()
     late = plan_cycle(platform, None)[0]
-    roll_back_topic(platform, plan_rollback(platform, "orders", snapshot=before), "tester", accept=2)
+    roll_back_topic(platform, plan_rollback(platform, "orders", snapshot=before), accept=2)
     result = _Cycle(platform, lambda _topic, _step: None, False).run_bin([late])["orders"]
     assert (result.outcome, len(world.curated("orders"))) == ("paused", 2)
 
@@ -339,7 +335,7 @@ def test_what_people_said_of_an_error_stays_and_its_tries_are_counted(world: Wor
     ours = [row for row in world.errors(table, "orders") if row["message_id"] == "m0"]
     catalog.replace(table, f"error_id = '{ours[0]['error_id']}'", [{**ours[0], "status": "DISCARDED"}])
     for _ in range(2):
-        rebuild_topic(world.platform(), "orders", "tester")
+        rebuild_topic(world.platform(), "orders")
     found = {row["message_id"]: row for row in world.errors(table, "orders")}
     assert {name: (row["status"], row["attempts"]) for name, row in found.items()} == {
         "m0": ("DISCARDED", 3),
@@ -362,7 +358,7 @@ def test_a_rebuild_that_is_undone_late_leaves_no_error_rows(world: World) -> Non
 
     strict = plain(column("a", type="INT", rules={"min": 3}), keys={"version": "$.b"})
     with pytest.raises(Abandoned):
-        deploy_schema(world.platform(step=stop), "orders", strict, "f", "tester", Consent(rebuild=True, missing=2))
+        deploy_schema(world.platform(step=stop), "orders", strict, "f", Consent(rebuild=True, missing=2))
     world.wait_for_leases()
     during = [{(row["message_id"], row["attempts"]) for row in world.errors(table, "orders")} for table in tables]
     assert during[1] == {("m9", 2)}
@@ -381,7 +377,7 @@ def test_a_topic_whose_raw_was_rewritten_goes_on_after_a_rebuild(world: World) -
     stopped = world.cycle()["orders"]
     assert stopped.outcome == "failed"
     assert "leanops rebuild TOPIC" in str(stopped.reason)
-    rebuild_topic(world.platform(), "orders", "tester")
+    rebuild_topic(world.platform(), "orders")
     assert sorted(row["a"] for row in world.curated("orders")) == list(range(8))
     assert world.cycle()["orders"].outcome == "no_new_data"
     world.publish("orders", events(8, 9))

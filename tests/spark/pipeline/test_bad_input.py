@@ -207,7 +207,7 @@ def test_error_rows_hide_what_becomes_pii_later(world: World) -> None:
     text = json.dumps({**SCHEMA, "payload_columns": [{**sealed[0]}, {**clear[1], "type": "STRING"}]})
     stopped = world.platform(step=stop_at("after hide"))
     with pytest.raises(Abandoned):
-        deploy_schema(stopped, "orders", text, "f", "tester", Consent(rebuild=True))
+        deploy_schema(stopped, "orders", text, "f", Consent(rebuild=True))
     world.wait_for_leases()
     world.settle()
     assert world.platform().schemas.active("orders").version == 2
@@ -241,7 +241,7 @@ def test_a_sealed_key_stands_in_clear_nowhere_but_in_raw(world: World) -> None:
         errors = world.errors(world.databases.errors, "orders")
         assert len(errors) == 1
         assert "canary" not in str([world.standardized("orders"), world.curated("orders"), errors])
-        rebuild_topic(world.platform(), "orders", "tester")
+        rebuild_topic(world.platform(), "orders")
         model.rebuild([row for _, rows in world.published["orders"] for row in rows])
     assert {row["who"] == row["idempotency_key"] for row in world.curated("orders")} == {True, False}
 

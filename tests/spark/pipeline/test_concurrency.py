@@ -81,5 +81,5 @@ def test_a_column_the_schema_lets_go_of_leaves_only_with_a_rebuild(world: World)
         with pytest.raises(InvalidSchemaError, match="breaking: x removed"):
             world.add("orders", without)
     assert {row["x"] for row in world.curated("orders")} == {1}
-    deploy_schema(world.platform(), "orders", without, "schema.json", "tester", Consent(rebuild=True))
+    deploy_schema(world.platform(), "orders", without, "schema.json", Consent(rebuild=True))
     assert [sorted(row) for row in world.curated("orders")] == [sorted([*CURATED_SYSTEM_COLUMNS, "id"])] * 2

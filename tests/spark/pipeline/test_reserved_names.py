@@ -81,7 +81,7 @@ def test_a_table_that_has_such_a_column_is_refused_and_a_rebuild_renames_it(worl
     assert refused.outcome == "failed"
     assert "(__row_operation)" in refused.reason
     assert refused.reason.endswith("leanops rebuild orders")
-    rebuild_topic(world.platform(), "orders", "tester")
+    rebuild_topic(world.platform(), "orders")
     world.settle()
     columns = catalog.load(table).paths
     assert not breaks_merge(columns["$.__row_operation"])

@@ -58,7 +58,7 @@ def test_versions_of_every_format_win_in_their_order_whatever_order_brings_them(
     assert model.totals["version_missing"] == 2 * len(VERSIONS[form])
     assert model.totals["version_fallback"] > 0
     assert model.totals["superseded"] > 0
-    rebuild_topic(world.platform(), "orders", "tester")
+    rebuild_topic(world.platform(), "orders")
     model.rebuild([row for batch in batches for row in batch])
     assert_tables(world, "orders", model)
 

@@ -9,7 +9,6 @@ import pytest
 from leanops.adapters.files.folder import Folder
 from leanops.domain.schema.diff import difference
 from leanops.ports.schemas import Pending
-from leanops.usecases.audit import Actor
 from leanops.usecases.operation_log import standing
 from leanops.usecases.operations.unfinished import finish_operations
 from leanops.usecases.schemas.inbox import take_pending
@@ -42,7 +41,7 @@ def orders(world: World) -> World:
 def take(world: World, said: str, *, spark: bool = True) -> Verdict:
     Folder(world.folder / "schemas").put("orders/pending/new.json", said.encode())
     platform = world.platform() if spark else world.platform(lake=no_lake)
-    return take_pending(platform, Pending("orders", "new.json"), actor=Actor("serve", "files"))
+    return take_pending(platform, Pending("orders", "new.json"))
 
 
 def values(world: World, name: str) -> list[Any]:
@@ -111,15 +110,15 @@ def test_a_rebuild_that_would_lose_keys_is_refused_where_nobody_can_agree(orders
 
 def test_a_rebuild_that_would_lose_keys_is_refused_after_a_crash_too(orders: World) -> None:
     Folder(orders.folder / "schemas").put("orders/pending/new.json", LOSING.encode())
-    pending, who = Pending("orders", "new.json"), Actor("serve", "files")
+    pending = Pending("orders", "new.json")
     with pytest.raises(Killed):
-        take_pending(orders.platform(killed_at("after operation")), pending, actor=who)
+        take_pending(orders.platform(killed_at("after operation")), pending)
     orders.wait_for_leases()
     finish_operations(orders.platform())
     begun = standing(orders.platform(), "orders")
     assert begun is not None
     assert begun.blocked is not None
-    assert_goes_on(orders, take_pending(orders.platform(), pending, actor=who))
+    assert_goes_on(orders, take_pending(orders.platform(), pending))
 
 
 @pytest.mark.parametrize(

@@ -95,7 +95,7 @@ def test_a_plan_counts_every_key_that_leaves_and_so_those_that_are_behind(world:
     strict = _schema({"name": "a", "rules": {"max_length": 1}})
     plan = _plan(world, strict)
     done = deploy_schema(
-        world.platform(), "orders", json.dumps(strict), "f", "tester", Consent(recurate=True, missing=Accept.ALL), plan
+        world.platform(), "orders", json.dumps(strict), "f", Consent(recurate=True, missing=Accept.ALL), plan
     )
     assert done.comparison is not None
     assert (plan.leaving, done.comparison.missing) == (3, 3)
@@ -111,7 +111,7 @@ def test_a_plan_counts_the_keys_that_other_versions_or_contracts_take_out(world:
     strict = _schema({"name": "a", "type": "INT"}, keys={"version": "$.at"}, policies={"unknown_fields": "quarantine"})
     plan = _plan(world, strict)
     done = deploy_schema(
-        world.platform(), "orders", json.dumps(strict), "f", "tester", Consent(rebuild=True, missing=Accept.ALL), plan
+        world.platform(), "orders", json.dumps(strict), "f", Consent(rebuild=True, missing=Accept.ALL), plan
     )
     assert done.comparison is not None
     assert plan.leaving == done.comparison.missing

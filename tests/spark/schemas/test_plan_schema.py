@@ -164,7 +164,6 @@ def test_a_plan_quarantines_row_for_row_what_a_recurate_does(world: World) -> No
         "orders",
         json.dumps(said),
         "schema.json",
-        "tester",
         Consent(recurate=True, missing=plan.leaving),
         plan,
     )
@@ -293,7 +292,7 @@ def test_what_is_personal_today_stays_hidden_whichever_way_its_column_is_named(w
     rules = {"rules": {"max_length": 2}}
     by_name = {"name": "customer_email", "path": None, "pii": "hmac"}
     said = json.dumps(_schema(by_name, {"name": "other", "path": "$.nowhere"}))
-    deploy_schema(world.platform(), "orders", said, "schema.json", "tester")
+    deploy_schema(world.platform(), "orders", said, "schema.json")
     by_path = {"name": "mail", "path": "$.customer.email", **rules}
     plan = _plan(world, _schema(by_path, {"name": "open", "path": None, **rules}))
     assert {group.column: group.examples[0].value for group in plan.failures} == {"mail": "***", "open": "shown"}

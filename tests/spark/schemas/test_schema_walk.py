@@ -49,7 +49,7 @@ class Walk:
         platform, text, read = self.world.platform(), json.dumps(schema), len(self.rows)
         plan = plan_schema(platform, platform.lake(), TOPIC, schema_from_json(text, "walk"))
         self.plan = plan
-        done = deploy_schema(platform, TOPIC, text, "walk", "tester", consent, plan, progress)
+        done = deploy_schema(platform, TOPIC, text, "walk", consent, plan, progress)
         self.schema = {**schema, "version": done.schema.version}
         self.model.set_schema(self.schema)
         if done.scope == Scope.BOTH:

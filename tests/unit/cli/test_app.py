@@ -68,7 +68,7 @@ def test_without_a_home_every_command_says_how_to_make_one(
 def test_a_foreign_failure_is_one_line_without_its_text_and_a_trace_on_demand(
     leanops: Leanops, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(*_arguments: object) -> None:
+    def fail(*_arguments: object, **_named: object) -> None:
         raise ValueError("payload text")
 
     monkeypatch.setattr("leanops.runtimes.embedded.Embedded.__init__", fail)
@@ -84,7 +84,7 @@ def test_a_foreign_failure_is_one_line_without_its_text_and_a_trace_on_demand(
 
 
 def test_an_interrupted_command_says_so(leanops: Leanops, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupt(*_arguments: object) -> None:
+    def interrupt(*_arguments: object, **_named: object) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr("leanops.runtimes.embedded.Embedded.__init__", interrupt)

@@ -163,7 +163,7 @@ def test_a_rollback_between_ancestors_is_done_without_spark_and_leaves_the_topic
     again = leanops("rollback", "orders", "--to", str(first), "--yes")
     assert (again.out, again.err) == ("orders: is there already; nothing changed\n", "")
     rows = leanops("sql", "--json", "select action, details from ops_db.audit_log order by at_ts").json
-    assert [row["action"] for row in rows] == ["rollback"]
+    assert [row["action"] for row in rows] == ["schema deploy", "rollback"]
 
 
 @pytest.mark.parametrize("to", ["2999-01-01", "2999-01-01T08:00:00", "2999-01-01T08:00:00+02:00"])
@@ -244,8 +244,8 @@ def test_what_was_begun_is_undone_and_logged(leanops: Leanops, runtime: Embedded
     assert leanops("rebuild", "orders", "--cancel").code == 2
     release(runtime.platform, begun(runtime))
     assert leanops("rebuild", "orders", "--cancel", "--json").json == {"topic": "orders", "undone": "rebuild"}
-    rows = leanops("sql", "--json", "select action, details from ops_db.audit_log").json
-    assert [row["action"] for row in rows] == ["cancel", "cancel"]
+    rows = leanops("sql", "--json", "select action, details from ops_db.audit_log order by at_ts").json
+    assert [row["action"] for row in rows] == ["schema deploy", "cancel", "cancel"]
 
 
 def test_a_topic_that_is_worked_on_is_waited_for_and_said_so(leanops: Leanops, runtime: Embedded) -> None:

@@ -87,7 +87,7 @@ def test_a_status_without_topics_says_what_to_do(leanops: Leanops, home: Path) -
 
 
 def test_a_failed_topic_makes_the_cycle_fail(leanops: Leanops, runtime: Embedded) -> None:
-    deploy_schema(runtime.platform, "orders", schema_text(), "schema.json", "someone")
+    deploy_schema(runtime.platform, "orders", schema_text(), "schema.json")
     (runtime.home / "schemas/orders/active/schema.json").write_text("{")
     ran = leanops("cycle", "--json")
     assert (ran.code, ran.json["outcome"]) == (1, "failed")

@@ -34,7 +34,7 @@ def status_of(leanops: Leanops, topic: str) -> dict[str, Any]:
 
 def test_an_added_topic_is_listed_and_can_be_added_again(leanops: Leanops, topic: str) -> None:
     again = leanops("topics", "add", topic)
-    assert (again.code, again.out) == (0, "orders is registered already\n")
+    assert (again.code, again.out) == (0, "orders is already registered\n")
     ready = {"topic": topic, "status": "READY", "processing_enabled": False, "schema_version": None, "reason": None}
     assert leanops("topics", "list", "--json").json == [{**ready, "operation": None}]
     assert [row["action"] for row in audit(leanops)] == ["topics add"]

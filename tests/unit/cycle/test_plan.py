@@ -44,7 +44,7 @@ def platform(tmp_path: Path, clock: Clock) -> Iterator[Platform]:
 
 
 def onboard(platform: Platform, *, events: int = 0) -> None:
-    deploy_schema(platform, "orders", schema_text(), "schema.json", "someone")
+    deploy_schema(platform, "orders", schema_text(), "schema.json")
     land(platform, "orders", [event(f"m{number}") for number in range(events)])
 
 

@@ -28,7 +28,6 @@ from leanops.emulation.verify.found import Check, Found
 from leanops.emulation.verify.verdict import TopicVerdict, Verdict, verify
 from leanops.ports.schemas import Pending
 from leanops.runtimes.embedded import Embedded, create_home
-from leanops.usecases.audit import Actor
 from leanops.usecases.schemas.inbox import take_pending
 from leanops.usecases.topics.registry import add_topics
 from tests.support.emulation.stories import is_copy, moment, story, told
@@ -94,7 +93,7 @@ class World:
         folder = self.runtime.home / "schemas" / TOPIC / "pending"
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "schema.json").write_text(json.dumps(self.scenario.names()[TOPIC].schema(TOPIC)))
-        take_pending(self.platform, Pending(TOPIC, "schema.json"), actor=Actor("tests", "files"))
+        take_pending(self.platform, Pending(TOPIC, "schema.json"))
         assert self.platform.schemas.active(TOPIC)
 
     def cycled(self) -> None:

@@ -85,7 +85,7 @@ def test_a_file_that_was_taken_meanwhile_starts_nothing(platform: Platform, fold
 def test_a_bad_or_breaking_file_fails_without_a_job(
     platform: Platform, folder: Folder, content: str | bytes, code: str
 ) -> None:
-    deploy_schema(platform, "orders", schema_text(), "schema.json", "someone")
+    deploy_schema(platform, "orders", schema_text(), "schema.json")
     jobs = Started()
     assert validate(aws_on(platform, jobs), put(folder, content), Time()) == "failed"
     assert [found["code"] for found in json.loads(platform.schemas.failed("orders") or "")["problems"]] == [code]
@@ -94,7 +94,7 @@ def test_a_bad_or_breaking_file_fails_without_a_job(
 
 
 def test_a_breaking_file_that_asks_for_a_rebuild_goes_to_the_job(platform: Platform, folder: Folder) -> None:
-    deploy_schema(platform, "orders", schema_text(), "schema.json", "someone")
+    deploy_schema(platform, "orders", schema_text(), "schema.json")
     jobs = Started()
     text = schema_text(column(path="$.elsewhere"), policies={"on_breaking": "rebuild"})
     assert validate(aws_on(platform, jobs), put(folder, text), Time()) == "sound"

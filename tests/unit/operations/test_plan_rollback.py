@@ -124,7 +124,7 @@ class Tables:
 def tables(tmp_path: Path) -> Iterator[Tables]:
     with platform_in(tmp_path) as platform:
         add_topic(platform, "orders")
-        deploy_schema(platform, "orders", schema_text(), "schema.json", "someone")
+        deploy_schema(platform, "orders", schema_text(), "schema.json")
         yield Tables(platform)
 
 
@@ -278,7 +278,7 @@ def begun(tables: Tables, step: str) -> int:
             raise Abandoned(name)
 
     with pytest.raises(Abandoned):
-        roll_back_topic(replace(tables.platform, step=kill), tables.plan(snapshot=first), "ada", accept=Accept.ALL)
+        roll_back_topic(replace(tables.platform, step=kill), tables.plan(snapshot=first), accept=Accept.ALL)
     unlock(tables.platform, "topic/orders")
     return first
 

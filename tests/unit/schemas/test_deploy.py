@@ -35,7 +35,7 @@ def platform(tmp_path: Path) -> Iterator[Platform]:
 
 def deploy(platform: Platform, text: str, topic: str = "orders") -> tuple[int, bool]:
     """Deploy with every consent there is; the version, and whether it is new."""
-    done = deploy_schema(platform, topic, text, "schema.json", "someone", Consent(rebuild=True))
+    done = deploy_schema(platform, topic, text, "schema.json", Consent(rebuild=True))
     assert platform.schemas.active(topic) == done.schema
     return done.schema.version, done.is_new
 
@@ -169,11 +169,11 @@ def test_a_breaking_change_is_refused_at_its_place_without_consent(platform: Pla
     deploy(platform, schema_text(column("a"), column("b")))
     for text in (schema_text(column("a")), schema_text(column("a", type="INT"), column("b"))):
         with pytest.raises(InvalidSchemaError, match="--rebuild") as raised:
-            deploy_schema(platform, "orders", text, "schema.json", "someone")
+            deploy_schema(platform, "orders", text, "schema.json")
         assert {problem.code for problem in raised.value.problems} == {Code.BREAKING_CHANGE}
     assert platform.schemas.versions("orders") == [1]
     agreed = schema_text(column("a"), policies={"on_breaking": "rebuild"})
-    assert deploy_schema(platform, "orders", agreed, "schema.json", "someone").schema.version == 2
+    assert deploy_schema(platform, "orders", agreed, "schema.json").schema.version == 2
 
 
 def test_what_kind_of_change_a_version_was_is_recorded(platform: Platform) -> None:

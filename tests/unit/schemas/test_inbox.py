@@ -19,7 +19,6 @@ from leanops.domain.problems import Code, Problem
 from leanops.domain.table.definitions import CURATED, STANDARDIZED
 from leanops.ports.schemas import Pending
 from leanops.usecases.attempts import record_failure
-from leanops.usecases.audit import Actor
 from leanops.usecases.leases import held
 from leanops.usecases.operation_log import standing
 from leanops.usecases.operations.execute import OPERATION
@@ -31,7 +30,6 @@ from leanops.usecases.schemas.validate import Outcome, Verdict
 from leanops.usecases.topics.registry import Topic, add_topic, find_topic, pause_topic
 from tests.support.builders import NOW, column, platform_in, schema, schema_text, watermark
 
-WHO = Actor("someone", "files")
 HMAC = schema_text(column(), column("mail", pii="hmac"))
 
 
@@ -39,7 +37,7 @@ def take(
     platform: Platform, folder: Folder, data: str | bytes, name: str = "new.json", topic: str = "orders"
 ) -> Verdict:
     folder.put(f"{topic}/pending/{name}", data if isinstance(data, bytes) else data.encode())
-    return take_pending(platform, Pending(topic, name), actor=WHO)
+    return take_pending(platform, Pending(topic, name))
 
 
 def codes(verdict: Verdict) -> list[tuple[str, str]]:
@@ -70,7 +68,7 @@ def test_a_good_file_becomes_active_and_is_taken_away(platform: Platform, folder
 def test_the_same_file_twice_changes_nothing(platform: Platform, folder: Folder) -> None:
     take(platform, folder, schema_text())
     before = {name: folder.get(name) for name in folder.names("")}
-    assert take_pending(platform, Pending("orders", "new.json"), actor=WHO).outcome == Outcome.GONE
+    assert take_pending(platform, Pending("orders", "new.json")).outcome == Outcome.GONE
     again = take(platform, folder, schema_text(version=9), "again.json")
     assert (again.outcome, again.version) == (Outcome.UNCHANGED, 1)
     assert {name: folder.get(name) for name in folder.names("")} == before
@@ -117,7 +115,7 @@ def test_a_bad_file_is_told_by_the_registry_only_where_there_is_no_schema(platfo
 
 def test_a_schema_deployed_by_hand_ends_the_error_too(platform: Platform, folder: Folder) -> None:
     take(platform, folder, "{")
-    deploy_schema(platform, "orders", schema_text(), "schema.json", "someone")
+    deploy_schema(platform, "orders", schema_text(), "schema.json")
     assert registry(platform) == Topic("orders", "READY", True, 1, None)
 
 
@@ -167,7 +165,7 @@ def test_a_topic_that_is_worked_on_keeps_its_file_for_later(platform: Platform, 
         verdict = take(platform, folder, schema_text())
     assert verdict.outcome == Outcome.WAITING
     assert platform.schemas.pending() == [Pending("orders", "new.json")]
-    assert take_pending(platform, Pending("orders", "new.json"), actor=WHO).outcome == Outcome.ACTIVE
+    assert take_pending(platform, Pending("orders", "new.json")).outcome == Outcome.ACTIVE
 
 
 def test_a_file_replaced_while_it_is_taken_is_taken_again(platform: Platform, folder: Folder) -> None:
@@ -196,7 +194,7 @@ def test_two_processes_that_take_the_same_file_make_one_version_of_it(tmp_path: 
             columns.append(column(f"c{number}"))
             folder.put("orders/pending/new.json", schema_text(*columns).encode())
             with ThreadPoolExecutor(2) as pool:
-                take_one = partial(take_pending, pending=Pending("orders", "new.json"), actor=WHO)
+                take_one = partial(take_pending, pending=Pending("orders", "new.json"))
                 verdicts = list(pool.map(take_one, platforms))
             outcomes = {verdict.outcome for verdict in verdicts}
             assert Outcome.ACTIVE in outcomes
@@ -272,13 +270,13 @@ def test_a_kill_at_any_write_is_repeated_to_the_same_end(tmp_path: Path, texts: 
             platform, folder = begin(kills + 1)
             folder.put("orders/pending/new.json", texts[-1].encode())
             try:
-                take_pending(stopping(platform, folder, kills + 1), Pending("orders", "new.json"), actor=WHO)
+                take_pending(stopping(platform, folder, kills + 1), Pending("orders", "new.json"))
             except Killed:
                 kills += 1
             else:
                 break
             platform.clock.advance(platform.rules.lease_s + 1)
-            take_pending(platform, Pending("orders", "new.json"), actor=WHO)
+            take_pending(platform, Pending("orders", "new.json"))
             assert everything(platform, folder) == wanted, kills
     assert kills >= 3
 
@@ -294,9 +292,7 @@ def killed_at(wanted: str) -> Callable[[str], None]:
 def abandon(platform: Platform) -> None:
     """A deployment whose process is killed when it has been written down."""
     with pytest.raises(Killed):
-        deploy_schema(
-            replace(platform, step=killed_at("after operation")), "orders", schema_text(), "a.json", "someone"
-        )
+        deploy_schema(replace(platform, step=killed_at("after operation")), "orders", schema_text(), "a.json")
     assert standing(platform, "orders") is not None
 
 

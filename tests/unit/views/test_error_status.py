@@ -185,7 +185,7 @@ def test_a_topic_without_tables_leaves_its_errors_open(runtime: Embedded) -> Non
 
 def test_another_topic_with_the_same_keys_settles_nothing(runtime: Embedded) -> None:
     add_topic(runtime.platform, "invoices")
-    deploy_schema(runtime.platform, "invoices", schema_text(table_name="invoices"), "schema.json", "someone")
+    deploy_schema(runtime.platform, "invoices", schema_text(table_name="invoices"), "schema.json")
     write(runtime, "iceberg_curated_db.invoices", CURATED, [{"idempotency_key": "k", **WRONG.row()}], 9)
     write(runtime, "iceberg_standardized_db.invoices", STANDARDIZED, [{"record_key": "key:k", **WRONG.row()}], 9)
     standardized(runtime, WRONG)

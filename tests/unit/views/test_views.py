@@ -31,7 +31,7 @@ STANDARD, CURATE = "iceberg_standardized_db.orders", "iceberg_curated_db.orders"
 def runtime(tmp_path: Path) -> Iterator[Embedded]:
     runtime = Embedded(create_home(tmp_path / "home"))
     add_topic(runtime.platform, "orders")
-    deploy_schema(runtime.platform, "orders", schema_text(), "schema.json", "someone")
+    deploy_schema(runtime.platform, "orders", schema_text(), "schema.json")
     yield runtime
     runtime.close()
 

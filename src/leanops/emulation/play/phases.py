@@ -17,8 +17,8 @@ from leanops.emulation.scenario import BACKLOG, CYCLE, Step
 from leanops.emulation.verify.verdict import Verdict, verify
 from leanops.ports.schemas import Pending
 from leanops.runtimes.embedded import Embedded
-from leanops.usecases.audit import Actor
 from leanops.usecases.cycle.run import TopicResult, run_cycle, share_done
+from leanops.usecases.platform import Actor
 from leanops.usecases.schemas.inbox import take_pending
 from leanops.usecases.schemas.validate import Outcome as Judged
 from leanops.usecases.topics.registry import add_topics
@@ -35,7 +35,7 @@ class Emulation:
         self, home: Path, progress: Progress = lambda _what, _share: None, runtime: Embedded | None = None
     ) -> None:
         self.scenario = scenario_of(home)
-        self.runtime = runtime or Embedded(home)
+        self.runtime = runtime or Embedded(home, actor=WHO)
         self.progress = progress
         self._feed = Feed(self.runtime)
 
@@ -137,7 +137,7 @@ class Emulation:
         with self.timed("schema", "wrong schema files refused"):
             for topic, schema in self._schemas().items():
                 columns = [{**column, "type": "MONEY"} for column in schema["payload_columns"]]
-                verdict = take_pending(platform, self._put(topic, schema | {"payload_columns": columns}), actor=WHO)
+                verdict = take_pending(platform, self._put(topic, schema | {"payload_columns": columns}))
                 if verdict.outcome != Judged.FAILED or not platform.schemas.failed(topic):
                     raise EmulationError(f"{topic}: a wrong schema file was not refused: {verdict.sentence()}")
                 if platform.schemas.active(topic):
@@ -147,7 +147,7 @@ class Emulation:
     def _deployed(self) -> Step:
         with self.timed("schema", "right schema files active"):
             for topic, schema in self._schemas().items():
-                verdict = take_pending(self.runtime.platform, self._put(topic, schema), actor=WHO)
+                verdict = take_pending(self.runtime.platform, self._put(topic, schema))
                 if verdict.outcome != Judged.ACTIVE:
                     raise EmulationError(f"{topic}: its schema did not become active: {verdict.sentence()}")
         return self._last()

@@ -14,7 +14,7 @@ from leanops.entrypoints.cli.output import note, say
 
 if TYPE_CHECKING:
     from leanops.runtimes.embedded import Embedded
-    from leanops.usecases.audit import Actor
+    from leanops.usecases.platform import Actor
 
 Folder = Annotated[
     Path | None, typer.Argument(metavar="PATH", help="Folder that gets the home; the current one if left out.")
@@ -43,7 +43,7 @@ def opened() -> Iterator["Embedded"]:
     """The home of this folder, open for one command."""
     from leanops.runtimes.embedded import Embedded, find_home
 
-    runtime = Embedded(find_home())
+    runtime = Embedded(find_home(), actor=_actor())
     try:
         yield runtime
     except Exception as failure:
@@ -64,9 +64,9 @@ def tell_wait(runtime: "Embedded", topic: str) -> None:
         note(f"{topic}: {worker} works on it; waiting up to {runtime.settings.operation_wait_s} s until it lets go")
 
 
-def actor() -> "Actor":
+def _actor() -> "Actor":
     """Who gives this command."""
-    from leanops.usecases.audit import Actor
+    from leanops.usecases.platform import Actor
 
     try:
         return Actor(getpass.getuser())

@@ -2,6 +2,7 @@
 
 from leanops.domain.table.batch import CURATED, STANDARDIZED
 from leanops.usecases.attempts import forget_failures
+from leanops.usecases.audit import record_action
 from leanops.usecases.leases import held
 from leanops.usecases.operations.start import settle
 from leanops.usecases.platform import Platform
@@ -18,4 +19,5 @@ def retry_topic(platform: Platform, topic: str, *, accept_counts: bool = False) 
         settle(platform, topic, platform.schemas.active(topic), lease, accept_counts=accept_counts)
         for layer in (STANDARDIZED, CURATED):
             forget_failures(platform, topic, layer)
+    record_action(platform, "topics retry", [topic], {"reason": "counts accepted" if accept_counts else None})
     return found

@@ -31,7 +31,7 @@ from leanops.usecases.pipeline.commit import commit
 from leanops.usecases.pipeline.drift import note_kinds
 from leanops.usecases.pipeline.prepared import Prepared
 from leanops.usecases.pipeline.run_history import LayerResult, complete_begun, record
-from leanops.usecases.platform import Platform
+from leanops.usecases.platform import Actor, Platform
 from leanops.usecases.topics.registry import PAUSED, find_topic
 
 Progress = Callable[[str, str], None]
@@ -239,8 +239,8 @@ class _Cycle:
         """Curated anew where Standardized is no longer the table it was made from."""
         topic, table = job.plan.topic, self.platform.rules.databases.curated_table(schema.table_name)
         abandon(self.platform, topic, CURATED, table, job.lease)
-        actor = f"cycle by {self.platform.owner}"
-        rebuild_held(self.platform, topic, schema, job.lease, actor, scope=Scope.CURATED, accept=Accept.GONE)
+        platform = replace(self.platform, actor=Actor(f"cycle by {self.platform.owner}", "cycle"))
+        rebuild_held(platform, topic, schema, job.lease, scope=Scope.CURATED, accept=Accept.GONE)
         job.result.outcome, job.result.reason = Outcome.GAP, "Standardized had moved, so Curated was made anew"
 
     def _write_errors(self, layer: str, jobs: Sequence[_Job]) -> None:

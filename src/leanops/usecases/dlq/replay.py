@@ -2,12 +2,14 @@
 
 import re
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from leanops.domain.errors import FilesUnavailableError, UsageError
+from leanops.domain.errors import FilesUnavailableError, LeanOpsError, UsageError
 from leanops.domain.event.envelope import Envelope, envelopes_in
 from leanops.domain.event.names import check_topic, queue_name
 from leanops.domain.failures import Status
@@ -15,6 +17,7 @@ from leanops.domain.table.definitions import ERRORS
 from leanops.ports.files import Files
 from leanops.ports.queue import Outgoing, Queue
 from leanops.ports.state import IDEMPOTENCY_KEYS
+from leanops.usecases.audit import record_action
 from leanops.usecases.dlq.drain import alone, these
 from leanops.usecases.ingest.pack import messages
 from leanops.usecases.ingest.repeats import repeat_key
@@ -127,27 +130,42 @@ def replay(
     Only a kill between the two sends a letter twice, which is then a duplicate by its message_id.
     """
     done: list[Done] = []
-    speed = pace or Pace()
+    speed, rows = pace or Pace(), selected(platform, selection)
     turns = _Replay(platform, queue, files, {topic.name for topic in list_topics(platform)}, speed)
-    for letters in _batched(selected(platform, selection), speed.turn):
-        done += turns.try_out(letters) if dry_run else turns.send(letters)
-        progress(len(done))
+    with _audited(platform, "dlq replay", [] if dry_run else rows, done):
+        for letters in _batched(rows, speed.turn):
+            done += turns.try_out(letters) if dry_run else turns.send(letters)
+            progress(len(done))
     return done
 
 
 def discard(platform: Platform, selection: Selection, *, dry_run: bool = False) -> list[Done]:
     """Mark the letters as put away for good; their rows and files stay."""
     done: list[Done] = []
-    for letters in _batched(selected(platform, selection), LETTERS_PER_COMMIT):
-        if dry_run:
-            done += [_done(row, Outcome.WAITING if _is_open(row) else Outcome.CLOSED) for row in letters]
-            continue
-        with alone(platform) as lease:
-            rows = _still_open(platform, letters)
-            check(platform, lease)
-            _mark(platform, list(rows.values()), Status.DISCARDED)
-        done += [_done(row, Outcome.DISCARDED if row["error_id"] in rows else Outcome.CLOSED) for row in letters]
+    rows = selected(platform, selection)
+    with _audited(platform, "dlq discard", [] if dry_run else rows, done):
+        for letters in _batched(rows, LETTERS_PER_COMMIT):
+            if dry_run:
+                done += [_done(row, Outcome.WAITING if _is_open(row) else Outcome.CLOSED) for row in letters]
+                continue
+            with alone(platform) as lease:
+                still = _still_open(platform, letters)
+                check(platform, lease)
+                _mark(platform, list(still.values()), Status.DISCARDED)
+            done += [_done(row, Outcome.DISCARDED if row["error_id"] in still else Outcome.CLOSED) for row in letters]
     return done
+
+
+@contextmanager
+def _audited(platform: Platform, action: str, rows: Sequence[Row], done: Sequence[Done]) -> Iterator[None]:
+    """Put on record what became of open letters, also where it is interrupted."""
+    topics = sorted({row["topic_name"] for row in rows if _is_open(row)})
+    try:
+        yield
+    except LeanOpsError:
+        record_action(platform, action, topics, {"letters": "interrupted; see status_ts in dlq_errors"})
+        raise
+    record_action(platform, action, topics, Counter(one.outcome.value for one in done))
 
 
 @dataclass(frozen=True)

@@ -14,9 +14,13 @@ from leanops.domain.breaker import (
     opened_by_hand,
 )
 from leanops.domain.errors import LeanOpsError, StateConflictError
+from leanops.domain.event.names import queue_name
 from leanops.ports.clock import Clock, millis
 from leanops.ports.queue import ConsumptionSwitch
 from leanops.ports.state import BREAKERS, Row, StateStore, Stored
+from leanops.usecases.audit import record_action
+from leanops.usecases.platform import Platform
+from leanops.usecases.topics.registry import find_topic
 
 
 @dataclass
@@ -182,3 +186,15 @@ class Breakers:
 
 def _breaker(stored: Stored | None) -> Breaker:
     return breaker_of(stored.row) if stored else Breaker()
+
+
+def open_breaker(platform: Platform, breakers: Breakers, topic: str, reason: str | None) -> None:
+    """Stop consuming a topic's queue until a person closes its breaker."""
+    breakers.open(queue_name(find_topic(platform, topic).name), reason)
+    record_action(platform, "breaker open", [topic], {"reason": reason})
+
+
+def close_breaker(platform: Platform, breakers: Breakers, topic: str) -> None:
+    """Consume a topic's queue again, and forget its failures."""
+    breakers.close(queue_name(find_topic(platform, topic).name))
+    record_action(platform, "breaker close", [topic])

@@ -1,5 +1,7 @@
 """An operation from wherever it stands to its end: built beside, compared, put in place, recorded, cleared away."""
 
+from dataclasses import replace
+
 import msgspec
 
 from leanops.domain.errors import (
@@ -14,6 +16,7 @@ from leanops.domain.table.batch import CURATED, STANDARDIZED
 from leanops.domain.table.history import TableView, has_batch, is_ancestor, is_same_data
 from leanops.domain.table.operation import Accept, Accepted, Operation, Scope, Stage, Standing, Work
 from leanops.usecases.attempts import forget_failures
+from leanops.usecases.audit import record_action
 from leanops.usecases.journal import schema_of_version
 from leanops.usecases.leases import Lease, check, held, is_held
 from leanops.usecases.operation_log import advance, agree, begin_attempt, block, close, standing
@@ -25,7 +28,7 @@ from leanops.usecases.operations.keep_older_versions import carry_over
 from leanops.usecases.operations.restore import roll_back, take_back_errors
 from leanops.usecases.operations.shadow import Progress, Shadow, continue_attempts, forget_shadow, forget_shadows, quiet
 from leanops.usecases.operations.swap import swap
-from leanops.usecases.platform import Platform, key_check
+from leanops.usecases.platform import Actor, Platform, key_check
 from leanops.usecases.topics.registry import find_topic, undo_pause
 
 OPERATION = "operation"
@@ -139,7 +142,18 @@ def resume(
             found = agree(platform, Standing(agreed, found.stage, None), lease)
         done = carry_out(platform, found, lease, progress)
         forget_failures(platform, topic, OPERATION)
-        return done
+    _audit(platform, found.operation)
+    return done
+
+
+def _audit(platform: Platform, operation: Operation) -> None:
+    """Puts a resumed operation on record for whoever began it; that of a waiting file is recorded with the file."""
+    if operation.is_from_a_file:
+        return
+    action = {Work.DEPLOY: "schema deploy", Work.ROLLBACK: "rollback"}.get(operation.work, "rebuild")
+    details = {"version": operation.version, "finished_by": platform.owner}
+    began = replace(platform, actor=Actor(operation.actor, platform.actor.channel))
+    record_action(began, action, [operation.topic], details)
 
 
 def is_stale(platform: Platform, found: Standing) -> bool:
@@ -176,7 +190,8 @@ def cancel(platform: Platform, topic: str) -> Operation:
         forget_shadows(platform, operation)
         close(platform, operation, lease)
         forget_failures(platform, topic, OPERATION)
-        return operation
+    record_action(platform, "cancel", [topic], {"work": operation.work.value})
+    return operation
 
 
 def _check_undoable(platform: Platform, operation: Operation) -> None:

@@ -12,6 +12,7 @@ from leanops.domain.schema.model import Schema
 from leanops.domain.table.batch import STANDARDIZED
 from leanops.domain.table.history import TableView, Watermark, is_ancestor, new_range, valid_watermark, watermark_from
 from leanops.domain.table.operation import Accept, Accepted, Operation, Place, Scope, Stage, Work, agrees
+from leanops.usecases.audit import record_action
 from leanops.usecases.journal import schema_of_version
 from leanops.usecases.leases import Lease, held
 from leanops.usecases.operation_log import begin, check_free
@@ -85,7 +86,7 @@ def plan_rollback(platform: Platform, topic: str, *, snapshot: int | None = None
 
 
 def roll_back_topic(
-    platform: Platform, plan: Rollback, actor: str, progress: Progress = quiet, *, accept: Accepted = Accept.NONE
+    platform: Platform, plan: Rollback, progress: Progress = quiet, *, accept: Accepted = Accept.NONE
 ) -> Rollback:
     """Go back; the topic stays paused, because the next cycle would redo what is undone here."""
     topic = plan.topic
@@ -97,9 +98,10 @@ def roll_back_topic(
         # Settling may have committed nothing, but it may have recorded; and others may have come before us.
         fresh = plan_rollback(platform, topic, snapshot=plan.snapshot)
         check_agreed(fresh, accept)
-        operation = _operation(platform, fresh, schema, actor, accept, lease)
+        operation = _operation(platform, fresh, schema, accept, lease)
         stage = Stage.GOING if operation.scope == Scope.NONE else Stage.BUILDING
         carry_out(platform, begin(platform, operation, stage, lease), lease, progress)
+    record_action(platform, "rollback", [topic], fresh.as_json())
     return fresh
 
 
@@ -113,15 +115,12 @@ def check_agreed(plan: Rollback, accept: Accepted) -> None:
         )
 
 
-def _operation(
-    platform: Platform, plan: Rollback, schema: Schema, actor: str, accept: Accepted, lease: Lease
-) -> Operation:
+def _operation(platform: Platform, plan: Rollback, schema: Schema, accept: Accepted, lease: Lease) -> Operation:
     scope = Scope.NONE if plan.curated_snapshot is not None else Scope.CURATED
     operation = new_operation(
         platform,
         plan.topic,
         Work.ROLLBACK,
-        actor=actor,
         schema=schema,
         active=schema,
         scope=scope,

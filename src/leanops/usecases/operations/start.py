@@ -7,6 +7,7 @@ from leanops.domain.schema.model import Schema
 from leanops.domain.table.batch import CURATED, STANDARDIZED, new_batch_id
 from leanops.domain.table.history import TableView, valid_watermark
 from leanops.domain.table.operation import Accept, Accepted, Operation, Place, Scope, Stage, Work
+from leanops.usecases.audit import record_action
 from leanops.usecases.journal import abandon
 from leanops.usecases.leases import Lease, held
 from leanops.usecases.operation_log import begin, check_free
@@ -22,7 +23,6 @@ from leanops.usecases.topics.registry import check_running, find_topic
 def rebuild_topic(
     platform: Platform,
     topic: str,
-    actor: str,
     *,
     scope: Scope = Scope.BOTH,
     accept: Accepted = Accept.NONE,
@@ -47,9 +47,11 @@ def rebuild_topic(
         check_running(platform, topic)
         # Both tables are made from RAW, so what is wrong with a batch in them goes with it.
         settle(platform, topic, schema, lease, accept_counts=scope == Scope.BOTH)
-        return rebuild_held(
-            platform, topic, schema, lease, actor, scope=scope, accept=accept, new_key=new_key, progress=progress
+        found = rebuild_held(
+            platform, topic, schema, lease, scope=scope, accept=accept, new_key=new_key, progress=progress
         )
+    record_action(platform, "rebuild", [topic], found.as_json() if found else None)
+    return found
 
 
 def rebuild_held(
@@ -57,7 +59,6 @@ def rebuild_held(
     topic: str,
     schema: Schema,
     lease: Lease,
-    actor: str,
     *,
     scope: Scope,
     accept: Accepted,
@@ -70,7 +71,6 @@ def rebuild_held(
         platform,
         topic,
         work,
-        actor=actor,
         schema=schema,
         active=schema,
         scope=scope,
@@ -97,7 +97,6 @@ def new_operation(
     topic: str,
     work: Work,
     *,
-    actor: str,
     schema: Schema,
     active: Schema | None,
     scope: Scope = Scope.NONE,
@@ -115,7 +114,7 @@ def new_operation(
         operation_id=new_batch_id(platform.clock()),
         topic=topic,
         work=work,
-        actor=actor,
+        actor=platform.actor.name,
         begun_ms=platform.now_ms(),
         version=schema.version,
         previous=active.version if active else None,

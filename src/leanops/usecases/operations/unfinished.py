@@ -1,15 +1,15 @@
 """Operations that a crash left are finished, each at its own pace."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from leanops.domain.errors import LeaseHeldError, OperationBlockedError, StaleOperationError
-from leanops.domain.table.operation import Operation, Standing, Work
+from leanops.domain.table.operation import Standing
 from leanops.ports.state import ATTEMPTS
 from leanops.usecases.attempts import record_failure, wait_left_ms
-from leanops.usecases.audit import Actor, record_action
 from leanops.usecases.operation_log import all_standing
 from leanops.usecases.operations.execute import OPERATION, resume
-from leanops.usecases.platform import Platform
+from leanops.usecases.platform import Actor, Platform
 
 
 def finish_operations(platform: Platform, tell: Callable[[str], None] = lambda _line: None) -> int:
@@ -29,7 +29,7 @@ def finish(platform: Platform, found: Standing, tell: Callable[[str], None] = la
     """Go on with one operation; whether it came to its end. A failure is counted, and tried again later."""
     topic, work = found.operation.topic, found.operation.work.value
     try:
-        resume(platform, topic)
+        resume(replace(platform, actor=Actor(platform.owner, "cycle")), topic)
     except LeaseHeldError:
         return False
     except StaleOperationError as dropped:
@@ -43,15 +43,5 @@ def finish(platform: Platform, found: Standing, tell: Callable[[str], None] = la
         record_failure(platform, topic, OPERATION, reason)
         tell(f"{topic}: its {work} failed, and will be tried again: {reason}")
         return False
-    _audit(platform, found.operation)
     tell(f"{topic}: its {work} is finished")
     return True
-
-
-def _audit(platform: Platform, operation: Operation) -> None:
-    """Whoever began it did it, though somebody else came to its end; that of a file is written when the file goes."""
-    if operation.is_from_a_file:
-        return
-    action = {Work.DEPLOY: "schema deploy", Work.ROLLBACK: "rollback"}.get(operation.work, "rebuild")
-    details = {"version": operation.version, "finished_by": platform.owner}
-    record_action(platform, Actor(operation.actor, "cycle"), action, [operation.topic], details)

@@ -1,5 +1,6 @@
 """A schema goes live: validated, compared with the active one, its tables made anew where it asks for that."""
 
+import json
 from dataclasses import dataclass
 
 import msgspec
@@ -10,6 +11,7 @@ from leanops.domain.schema.lint import sealed_key_problems
 from leanops.domain.schema.model import Schema, schema_from_json
 from leanops.domain.schema.plan import SchemaPlan
 from leanops.domain.table.operation import Accepted, Scope, Stage, Work, agrees
+from leanops.usecases.audit import record_action
 from leanops.usecases.leases import Lease, held
 from leanops.usecases.operation_log import begin, check_free
 from leanops.usecases.operations.activate import fingerprint, record_version
@@ -52,12 +54,27 @@ def deploy_schema(
     topic: str,
     text: str,
     source: str,
-    actor: str,
     consent: Consent = NOTHING_MORE,
     plan: SchemaPlan | None = None,
     progress: Progress = quiet,
+    *,
+    action: str = "schema deploy",
 ) -> Deployed:
-    """Activate the schema in `text`; the same content twice changes nothing."""
+    """Activate the schema in `text` and put it on record; the same content twice changes nothing."""
+    deployed = _deploy(platform, topic, text, source, consent, plan, progress)
+    _audit(platform, topic, deployed, source, action)
+    return deployed
+
+
+def _deploy(
+    platform: Platform,
+    topic: str,
+    text: str,
+    source: str,
+    consent: Consent,
+    plan: SchemaPlan | None,
+    progress: Progress,
+) -> Deployed:
     find_topic(platform, topic)
     schema = schema_from_json(text, source)
     _check_secret(platform, topic, schema)
@@ -65,9 +82,9 @@ def deploy_schema(
         check_free(platform, topic)
         active = platform.schemas.active(topic)
         if active and fingerprint(active) == fingerprint(schema):
-            record_version(platform, topic, active, "", actor)
+            record_version(platform, topic, active, "", platform.actor.name)
             enable_topic(platform, topic, active.version)
-            return _again(platform, topic, active, consent, actor, lease, progress)
+            return _again(platform, topic, active, consent, lease, progress)
         changes = difference(active, schema)
         problems = [*table_problems(platform.schemas, topic, active, schema), *version_problems(active, schema)]
         problems += [*sealed_key_problems(schema), *([] if consent.rebuild else breaking_problems(schema, changes))]
@@ -81,7 +98,17 @@ def deploy_schema(
         numbered = schema_from_json(kept, source)
         platform.step("before keep")
         platform.schemas.keep(topic, version, kept)
-        return _deployed(platform, topic, numbered, active, changes, scope, consent, actor, lease, progress)
+        return _deployed(platform, topic, numbered, active, changes, scope, consent, lease, progress)
+
+
+def _audit(platform: Platform, topic: str, deployed: Deployed, source: str, action: str) -> None:
+    """A version is recorded once, whatever was interrupted; that old rows follow it, as often as they do."""
+    details, log = {"version": deployed.schema.version, "file": source}, platform.rules.databases.ops_table("audit_log")
+    rows = platform.catalog.select(log, ["details"], f"topic_name = '{topic}'")
+    versions = {json.loads(row["details"]).get("version") for row in rows if row["details"]}
+    is_again = not deployed.is_new and deployed.scope != Scope.NONE
+    if is_again or deployed.schema.version not in versions:
+        record_action(platform, action, [topic], details)
 
 
 def keys_unasked(
@@ -96,7 +123,7 @@ def keys_unasked(
 
 
 def _again(
-    platform: Platform, topic: str, active: Schema, consent: Consent, actor: str, lease: Lease, progress: Progress
+    platform: Platform, topic: str, active: Schema, consent: Consent, lease: Lease, progress: Progress
 ) -> Deployed:
     """The active schema once more: nothing is left to do, unless old rows shall follow it."""
     curated = platform.rules.databases.curated_table(active.table_name)
@@ -104,9 +131,7 @@ def _again(
         return Deployed(active, False)
     check_running(platform, topic)
     settle(platform, topic, active, lease)
-    found = rebuild_held(
-        platform, topic, active, lease, actor, scope=Scope.CURATED, accept=consent.missing, progress=progress
-    )
+    found = rebuild_held(platform, topic, active, lease, scope=Scope.CURATED, accept=consent.missing, progress=progress)
     return Deployed(active, False, Scope.CURATED, found)
 
 
@@ -118,7 +143,6 @@ def _deployed(
     changes: Difference,
     scope: Scope,
     consent: Consent,
-    actor: str,
     lease: Lease,
     progress: Progress,
 ) -> Deployed:
@@ -128,7 +152,6 @@ def _deployed(
         platform,
         topic,
         Work.DEPLOY,
-        actor=actor,
         schema=schema,
         active=active,
         scope=scope,

@@ -1,6 +1,5 @@
 """A schema file that waits goes live, or into failed/ with every reason."""
 
-import json
 from collections.abc import Iterator
 
 from leanops.domain.errors import InvalidSchemaError, LeaseHeldError, OperationBlockedError, TopicPausedError
@@ -8,35 +7,32 @@ from leanops.domain.problems import Code, Problem
 from leanops.domain.schema.model import Schema
 from leanops.domain.table.operation import Accept
 from leanops.ports.schemas import Pending
-from leanops.usecases.audit import Actor, record_action
 from leanops.usecases.operation_log import standing
 from leanops.usecases.operations.execute import cancel
 from leanops.usecases.operations.unfinished import finish, is_due
 from leanops.usecases.platform import Platform
-from leanops.usecases.schemas.deploy import Consent, Deployed, deploy_schema, keys_unasked
-from leanops.usecases.schemas.plan_gate import plan_on_rows, problems_on_rows
+from leanops.usecases.schemas.deploy import Consent, Deployed, deploy_schema
+from leanops.usecases.schemas.plan_gate import gate
 from leanops.usecases.schemas.validate import Candidate, Intake, Outcome, Verdict, judge, refuse
 
-DEPLOYED = "schema deploy"
 
-
-def take_pending(platform: Platform, pending: Pending, *, actor: Actor) -> Verdict:
+def take_pending(platform: Platform, pending: Pending) -> Verdict:
     """Deploy or refuse a file that waits; taking it twice, or after a crash anywhere, comes to the same end."""
     try:
         waits = _held_up(platform, pending.topic)
-        return Verdict(pending, Outcome.WAITING, reason=waits) if waits else _taken(platform, pending, actor)
+        return Verdict(pending, Outcome.WAITING, reason=waits) if waits else _taken(platform, pending)
     except (LeaseHeldError, TopicPausedError) as held:
         return Verdict(pending, Outcome.WAITING, reason=str(held))
 
 
-def _taken(platform: Platform, pending: Pending, actor: Actor) -> Verdict:
+def _taken(platform: Platform, pending: Pending) -> Verdict:
     intake = Intake(platform.schemas, platform.state, platform.clock)
     verdict = judge(intake, pending)
     candidate = verdict.candidate
     if candidate is None:
         return verdict
     try:
-        deployed = _deployed(platform, pending, candidate, actor)
+        deployed = _deployed(platform, pending, candidate)
     except InvalidSchemaError as invalid:
         return refuse(intake, pending, candidate.data, invalid.problems)
     except OperationBlockedError as blocked:
@@ -44,7 +40,6 @@ def _taken(platform: Platform, pending: Pending, actor: Actor) -> Verdict:
         cancel(platform, pending.topic)
         what = str(blocked).partition("; ")[0]
         return refuse(intake, pending, candidate.data, [_unasked(pending, what, "all|N")])
-    _audit(platform, pending, deployed.schema.version, actor)
     platform.schemas.clear_failed(pending.topic)
     # Last, so that whatever a crash leaves undone is done when the file is seen again.
     platform.schemas.withdraw(pending.topic, pending.name, candidate.data)
@@ -64,24 +59,17 @@ def _held_up(platform: Platform, topic: str) -> str | None:
     return begun.sentence() if begun else None
 
 
-def _deployed(platform: Platform, pending: Pending, candidate: Candidate, actor: Actor) -> Deployed:
+def _deployed(platform: Platform, pending: Pending, candidate: Candidate) -> Deployed:
     """The file as it was deployed; raises InvalidSchemaError with what key and rows say against it."""
-    problems = list(_missing_key(platform, candidate.schema))
+    schema, consent = candidate.schema, Consent(missing=Accept.NONE)
+    problems = list(_missing_key(platform, schema))
     if problems:
         raise InvalidSchemaError(pending.name, problems)
-    plan = plan_on_rows(platform, pending.topic, candidate.schema, candidate.difference)
-    problems = problems_on_rows(candidate.schema, plan) if plan else []
-    if problems:
-        raise InvalidSchemaError(pending.name, problems)
-    consent = Consent(missing=Accept.NONE)
-    leaving = (
-        keys_unasked(platform, pending.topic, candidate.schema, candidate.difference, consent, plan) if plan else 0
-    )
-    if leaving:
-        raise InvalidSchemaError(
-            pending.name, [_unasked(pending, f"{leaving:,} keys would leave Curated", f"{leaving}")]
-        )
-    return deploy_schema(platform, pending.topic, candidate.text, pending.name, actor.name, consent, plan)
+    found = gate(platform, pending.topic, schema, candidate.difference, consent)
+    unasked = [_unasked(pending, f"{found.leaving:,} keys would leave Curated", f"{found.leaving}")]
+    if found.problems or found.leaving:
+        raise InvalidSchemaError(pending.name, found.problems or unasked)
+    return deploy_schema(platform, pending.topic, candidate.text, f"pending/{pending.name}", consent, found.plan)
 
 
 def _unasked(pending: Pending, what: str, many: str) -> Problem:
@@ -94,13 +82,3 @@ def _missing_key(platform: Platform, schema: Schema) -> Iterator[Problem]:
     if platform.secret is None:
         for pointer in [*(["/keys/pii"] if schema.keys.pii else []), *sealed]:
             yield Problem(Code.NO_PII_KEY, pointer, "asks for an HMAC and no key is set", "set LEANOPS_PII_KEY")
-
-
-def _audit(platform: Platform, pending: Pending, version: int, actor: Actor) -> None:
-    """Who deployed a version is written once; a crash may have come before it."""
-    log = platform.rules.databases.ops_table("audit_log")
-    where = f"topic_name = '{pending.topic}'"
-    known = [json.loads(row["details"]) for row in platform.catalog.select(log, ["details"], where) if row["details"]]
-    if not any(details.get("version") == version for details in known):
-        details = {"version": version, "file": f"pending/{pending.name}"}
-        record_action(platform, actor, DEPLOYED, [pending.topic], details)

@@ -1,6 +1,7 @@
 """Whether a schema has to be tried on rows before it goes live, and what speaks against it then."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from leanops.domain.errors import InvalidSchemaError, UsageError
 from leanops.domain.failures import Rule
@@ -10,9 +11,38 @@ from leanops.domain.schema.model import Schema
 from leanops.domain.schema.plan import SchemaPlan
 from leanops.usecases.operations.start import has_rows
 from leanops.usecases.platform import Platform
+from leanops.usecases.schemas.deploy import Consent, keys_unasked
 
 LOOKED_AT = 10_000
 """About so many events are asked whether they have the keys of a file that nobody looks at."""
+
+
+@dataclass(frozen=True)
+class Gate:
+    """What rows say of a schema before it is deployed."""
+
+    plan: SchemaPlan | None
+    problems: list[Problem]
+    leaving: int
+    """Keys that would leave Curated, and that nobody has agreed to."""
+
+
+def gate(
+    platform: Platform,
+    topic: str,
+    schema: Schema,
+    changes: Difference,
+    consent: Consent,
+    *,
+    accept_unseen: bool = False,
+    is_shown: bool = False,
+) -> Gate:
+    """Try a schema on rows, where they could speak against it or somebody looks at the plan."""
+    plan = plan_on_rows(platform, topic, schema, changes, is_shown=is_shown, recurates=bool(consent.recurate))
+    if plan is None:
+        return Gate(None, [], 0)
+    problems = problems_on_rows(schema, plan, accept_unseen=accept_unseen)
+    return Gate(plan, problems, keys_unasked(platform, topic, schema, changes, consent, plan))
 
 
 def plan_on_rows(

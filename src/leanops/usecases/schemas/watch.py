@@ -3,12 +3,12 @@
 import json
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from hashlib import sha256
 
 from leanops.domain.problems import printable
 from leanops.ports.schemas import Pending
-from leanops.usecases.audit import Actor
-from leanops.usecases.platform import Platform
+from leanops.usecases.platform import Actor, Platform
 from leanops.usecases.workers import SCHEMAS, Tell
 
 SETTLED_S = 1.0
@@ -23,7 +23,7 @@ class SchemaPart:
     def __init__(
         self, platform: Platform, tell: Tell = lambda _part, _text: None, now_s: Callable[[], float] = time.monotonic
     ) -> None:
-        self._platform, self._tell, self._now_s = platform, tell, now_s
+        self._platform, self._tell, self._now_s = replace(platform, actor=WHO), tell, now_s
         self._seen: dict[Pending, tuple[str, float]] = {}
         self._told: dict[Pending, str] = {}
         self._problems: dict[Pending, str] = {}
@@ -69,7 +69,7 @@ class SchemaPart:
         from leanops.usecases.schemas.inbox import take_pending
         from leanops.usecases.schemas.validate import Outcome
 
-        verdict = take_pending(self._platform, pending, actor=WHO)
+        verdict = take_pending(self._platform, pending)
         self._tell_once(pending, verdict.sentence())
         return verdict.outcome != Outcome.WAITING
 

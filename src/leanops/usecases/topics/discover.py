@@ -11,7 +11,7 @@ from leanops.domain.event.names import check_new_topic, check_topic, queue_name
 from leanops.domain.table.definitions import OPS
 from leanops.ports.queue import Queue
 from leanops.ports.source import OUR_LABEL, ListedTopic, Subscription, TopicListing
-from leanops.usecases.audit import Actor, record_action
+from leanops.usecases.audit import record_action
 from leanops.usecases.leases import held
 from leanops.usecases.platform import Platform
 from leanops.usecases.topics.registry import GONE, READY, Origin, add_topics, labels_text, list_topics
@@ -75,7 +75,6 @@ def discover(
     wanted: Wanted,
     *,
     subscription: str = "{topic}",
-    actor: Actor | None = None,
     dry_run: bool = False,
 ) -> list[Found]:
     """Every topic of the project that is wanted or was registered from it, and what was done, or would be.
@@ -90,16 +89,15 @@ def discover(
         _add(platform, listing.project, seen)
         done = [_done(listing, queue, seen, found) for found in seen.found]
         _mark(platform, listing.project, seen, done)
-        if actor:
-            _audit(platform, actor, listing.project, done)
+        _audit(platform, listing.project, done)
     return done
 
 
-def _audit(platform: Platform, actor: Actor, project: str, done: Sequence[Found]) -> None:
+def _audit(platform: Platform, project: str, done: Sequence[Found]) -> None:
     for action in (Action.NEW, Action.REPAIRED, Action.BACK, Action.GONE):
         names = [one.topic for one in done if one.action is action]
         if names:
-            record_action(platform, actor, "topics discover", names, {"project": project, "action": action.value})
+            record_action(platform, "topics discover", names, {"project": project, "action": action.value})
 
 
 def tfvars(platform: Platform, found: Iterable[Found]) -> bytes:

@@ -1,7 +1,7 @@
 """Topics: added, paused and resumed; their events keep landing in RAW whatever happens."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -9,6 +9,7 @@ from leanops.domain.errors import TopicPausedError, UnknownTopicError
 from leanops.domain.event.names import check_new_topic
 from leanops.domain.table.definitions import OPS, RAW
 from leanops.ports.state import SCHEMA_REGISTRY, Row, Stored
+from leanops.usecases.audit import record_action
 from leanops.usecases.platform import Platform
 
 READY, PAUSED, ERROR = "READY", "PAUSED", "ERROR"
@@ -44,6 +45,29 @@ def add_topic(platform: Platform, topic: str, origin: Origin | None = None) -> T
     """Register a topic and create its RAW table; adding it again changes nothing."""
     add_topics(platform, {topic: origin})
     return find_topic(platform, topic)
+
+
+def register_topics(platform: Platform, topics: Sequence[str]) -> list[str]:
+    """Register topics for a person; the names of those that were not registered before."""
+    known = {found.name for found in list_topics(platform)}
+    add_topics(platform, dict.fromkeys(topics))
+    new = [topic for topic in dict.fromkeys(topics) if topic not in known]
+    record_action(platform, "topics add", new)
+    return new
+
+
+def pause_topics(platform: Platform, topics: Sequence[str], reason: str | None) -> None:
+    """Stop processing topics for a person; their events keep arriving in RAW."""
+    for topic in topics:
+        pause_topic(platform, topic, reason)
+    record_action(platform, "topics pause", topics, {"reason": reason})
+
+
+def resume_topics(platform: Platform, topics: Sequence[str], reason: str | None) -> None:
+    """Process topics again for a person, from where they stopped."""
+    for topic in topics:
+        resume_topic(platform, topic)
+    record_action(platform, "topics resume", topics, {"reason": reason})
 
 
 def add_topics(platform: Platform, topics: Mapping[str, Origin | None]) -> None:

@@ -1,15 +1,12 @@
 """Circuit breakers: shown, opened and closed by hand."""
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from leanops.entrypoints.cli.home import actor, opened
+from leanops.entrypoints.cli.home import opened
 from leanops.entrypoints.cli.options import Json, Topic
 from leanops.entrypoints.cli.output import print_json_array, print_table, say
-
-if TYPE_CHECKING:
-    from leanops.runtimes.embedded import Embedded
 
 app = typer.Typer(no_args_is_help=True)
 Reason = Annotated[str | None, typer.Option("--reason", help="Why; shown to the next operator.")]
@@ -48,9 +45,9 @@ def open_(topic: Topic, reason: Reason = None) -> None:
     """Stop consuming a topic's queue until it is closed by hand. Its events wait in the queue."""
     with opened() as runtime:
         from leanops.runtimes.background import breakers_of
+        from leanops.usecases.ingest.breakers import open_breaker
 
-        breakers_of(runtime).open(_queue(runtime, topic), reason)
-        _audit(runtime, "breaker open", topic, reason)
+        open_breaker(runtime.platform, breakers_of(runtime), topic, reason)
     say(f"{topic} is stopped; its events wait in its queue until: leanops breaker close {topic}")
 
 
@@ -59,20 +56,7 @@ def close(topic: Topic) -> None:
     """Consume a topic's queue again, and forget its failures."""
     with opened() as runtime:
         from leanops.runtimes.background import breakers_of
+        from leanops.usecases.ingest.breakers import close_breaker
 
-        breakers_of(runtime).close(_queue(runtime, topic))
-        _audit(runtime, "breaker close", topic, None)
+        close_breaker(runtime.platform, breakers_of(runtime), topic)
     say(f"{topic} is consumed again")
-
-
-def _queue(runtime: "Embedded", topic: str) -> str:
-    from leanops.domain.event.names import queue_name
-    from leanops.usecases.topics.registry import find_topic
-
-    return queue_name(find_topic(runtime.platform, topic).name)
-
-
-def _audit(runtime: "Embedded", action: str, topic: str, reason: str | None) -> None:
-    from leanops.usecases.audit import record_action
-
-    record_action(runtime.platform, actor(), action, [topic], {"reason": reason} if reason else None)

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from leanops.domain.errors import LeanOpsError, UnknownTopicError, UsageError
+from leanops.domain.errors import UnknownTopicError
+from leanops.entrypoints.cli.confirm import confirm
 from leanops.entrypoints.cli.exits import PROBLEMS
-from leanops.entrypoints.cli.home import actor, opened
+from leanops.entrypoints.cli.home import opened
 from leanops.entrypoints.cli.options import Json, Yes
 from leanops.entrypoints.cli.output import counted, note, print_json, print_json_array, print_table, say
 from leanops.entrypoints.cli.views.errors import (
@@ -198,24 +199,12 @@ def _run(
         return
     if not yes:
         _print(tried, as_json=False, to_people=True)
-        _ask(verb, len(waiting))
-    topics = sorted({one.topic for one in waiting})
-    try:
-        done = run(False)
-    except LeanOpsError:
-        _audit(runtime, verb, topics, {"letters": "interrupted; see status_ts in dlq_errors"})
-        raise
-    outcomes = Counter(one.outcome.value for one in done)
-    _audit(runtime, verb, topics, dict(outcomes))
+    letters = counted(len(waiting), "dead letter")
+    confirm(f"{verb.capitalize()} {letters}?", f"this would {verb} {letters}", yes=yes)
+    done = run(False)
     _print(done, as_json)
     if {one.outcome for one in done} - {Outcome.REPLAYED, Outcome.DISCARDED, Outcome.CLOSED}:
         raise typer.Exit(PROBLEMS)
-
-
-def _ask(verb: str, letters: int) -> None:
-    if not sys.stdin.isatty():
-        raise UsageError(f"this would {verb} {counted(letters, 'dead letter')}; confirm with --yes")
-    typer.confirm(f"{verb.capitalize()} {counted(letters, 'dead letter')}?", err=True, abort=True)
 
 
 def _print(done: "list[Done]", as_json: bool, *, to_people: bool = False) -> None:
@@ -247,9 +236,3 @@ def _check_topic(runtime: "Embedded", topic: str | None) -> None:
         return
     if not has_letters(runtime.sources(), topic):
         raise UnknownTopicError(topic)
-
-
-def _audit(runtime: "Embedded", verb: str, topics: list[str], details: dict[str, Any]) -> None:
-    from leanops.usecases.audit import record_action
-
-    record_action(runtime.platform, actor(), f"dlq {verb}", topics, details)

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from leanops.domain.errors import UsageError
-from leanops.entrypoints.cli.home import actor, opened, tell_wait
+from leanops.entrypoints.cli.confirm import confirm
+from leanops.entrypoints.cli.home import opened, tell_wait
 from leanops.entrypoints.cli.options import AcceptMissing, Json, Topic, Yes, accepted
 from leanops.entrypoints.cli.output import counted, note, print_json, say
 from leanops.entrypoints.cli.progress import rebuilding
@@ -53,11 +54,10 @@ def rebuild(
             return
         if not resume and not yes:
             note(_preview(runtime, topic, curated=curated))
-            _confirm(f"Rebuild {topic}?", "a rebuild replaces tables", yes)
+            confirm(f"Rebuild {topic}?", "a rebuild replaces tables", yes=yes)
         tell_wait(runtime, topic)
         started = time.monotonic()
         found = _rebuilt(runtime, topic, curated=curated, new_key=new_key, accept=accept, resume=resume)
-        _audit(runtime, "rebuild", topic, found.as_json() if found else {})
     if as_json:
         print_json({"topic": topic, "done": True, "comparison": found.as_json() if found else None})
         return
@@ -112,7 +112,6 @@ def _rebuilt(
         return rebuild_topic(
             runtime.platform,
             topic,
-            actor().name,
             scope=Scope.CURATED if curated else Scope.BOTH,
             accept=accept or 0,
             new_key=new_key,
@@ -125,7 +124,6 @@ def _cancel(runtime: "Embedded", topic: str, as_json: bool) -> None:
 
     tell_wait(runtime, topic)
     operation = cancel(runtime.platform, topic)
-    _audit(runtime, "cancel", topic, {"work": operation.work.value})
     if as_json:
         print_json({"topic": topic, "undone": operation.work.value})
         return
@@ -149,11 +147,10 @@ def rollback(
         if as_json and not (yes or sys.stdin.isatty()):
             _tell_undone(plan, as_json)
         check_agreed(plan, accept)
-        _confirm(f"Roll {topic} back?", "a rollback changes tables", yes)
+        confirm(f"Roll {topic} back?", "a rollback changes tables", yes=yes)
         tell_wait(runtime, topic)
         with rebuilding(topic) as progress:
-            done = roll_back_topic(runtime.platform, plan, actor().name, progress, accept=accept)
-        _audit(runtime, "rollback", topic, done.as_json())
+            done = roll_back_topic(runtime.platform, plan, progress, accept=accept)
     if as_json:
         print_json({**done.as_json(), "done": True})
         return
@@ -196,18 +193,3 @@ def _target(to: str) -> dict[str, int]:
         raise UsageError(f"{to!r} is no snapshot id and no time; write it like 2026-11-15T08:00:00") from None
     moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
     return {"at_ms": int(moment.timestamp() * 1000)}
-
-
-def _confirm(question: str, what: str, yes: bool) -> None:
-    if yes:
-        return
-    if not sys.stdin.isatty():
-        raise UsageError(f"{what}; confirm with --yes")
-    if not typer.confirm(question, err=True):
-        raise typer.Exit(1)
-
-
-def _audit(runtime: "Embedded", action: str, topic: str, details: dict[str, object]) -> None:
-    from leanops.usecases.audit import record_action
-
-    record_action(runtime.platform, actor(), action, [topic], details)

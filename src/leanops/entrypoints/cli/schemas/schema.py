@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from leanops.domain.errors import InvalidSchemaError, UsageError
-from leanops.entrypoints.cli.home import actor, opened, tell_wait
+from leanops.entrypoints.cli.confirm import confirm
+from leanops.entrypoints.cli.home import opened, tell_wait
 from leanops.entrypoints.cli.options import AcceptMissing, Json, Topic, Yes, accepted
 from leanops.entrypoints.cli.output import counted, note, print_json, print_json_array, print_table, say
 from leanops.entrypoints.cli.progress import rows_of, waiting
@@ -173,11 +174,9 @@ def _consent(rebuild: bool, recurate: bool | None, accept_missing: str | None) -
 
 def _go_live(runtime: "Embedded", wish: _Wish) -> None:
     """Show what would change, ask, deploy, and say what was done."""
-    from leanops.domain.table.operation import Scope
-    from leanops.usecases.audit import record_action
     from leanops.usecases.schemas.deploy import deploy_schema
 
-    platform, topic, who = runtime.platform, wish.topic, actor()
+    platform, topic = runtime.platform, wish.topic
     plan = _agreed_plan(platform, wish)
     tell_wait(runtime, topic)
     with rows_of(0) as bar:
@@ -186,14 +185,11 @@ def _go_live(runtime: "Embedded", wish: _Wish) -> None:
             topic,
             wish.text,
             wish.source,
-            who.name,
             wish.consent,
             plan,
             lambda what, done, rows: bar(done, f"{what}, of {rows:,} rows"),
+            action=wish.action,
         )
-    if deployed.is_new or deployed.scope != Scope.NONE:
-        said = {"version": deployed.schema.version, "file": wish.source}
-        record_action(platform, who, wish.action, [topic], said)
     platform.schemas.clear_failed(topic)
     _report(platform, wish, deployed, plan)
 
@@ -202,8 +198,7 @@ def _agreed_plan(platform: "Platform", wish: _Wish) -> "SchemaPlan | None":
     """What rows say to the schema, as far as they have to be asked; ends the command where someone says no."""
     from leanops.domain.schema.diff import difference
     from leanops.domain.schema.model import schema_from_json
-    from leanops.usecases.schemas.deploy import keys_unasked
-    from leanops.usecases.schemas.plan_gate import plan_on_rows, problems_on_rows
+    from leanops.usecases.schemas.plan_gate import gate
     from leanops.usecases.topics.registry import find_topic
     from leanops.views.schemas import difference_lines, plan_lines
 
@@ -212,39 +207,38 @@ def _agreed_plan(platform: "Platform", wish: _Wish) -> "SchemaPlan | None":
     found = difference(platform.schemas.active(wish.topic), new)
     if not found.changes and not wish.consent.recurate:
         return None
-    refusal = _refusal(wish, new, found)
-    recurates = bool(wish.consent.recurate)
+    _check_allowed(wish, new, found)
     with waiting("trying it on rows"):
-        plan = None if refusal else plan_on_rows(platform, wish.topic, new, found, is_shown=True, recurates=recurates)
-    for line in plan_lines(plan.without_values()) if plan else difference_lines(found):
+        tried = gate(platform, wish.topic, new, found, wish.consent, accept_unseen=wish.accept_unseen, is_shown=True)
+    for line in plan_lines(tried.plan.without_values()) if tried.plan else difference_lines(found):
         note(f"  {line}")
-    if refusal:
-        raise UsageError(refusal)
-    problems = problems_on_rows(new, plan, accept_unseen=wish.accept_unseen) if plan else []
-    if problems:
-        raise InvalidSchemaError(wish.source, problems)
-    leaving = keys_unasked(platform, wish.topic, new, found, wish.consent, plan) if plan else 0
-    if leaving:
-        them = "it" if leaving == 1 else "them"
-        what = counted(leaving, "key")
-        raise UsageError(f"{what} would leave Curated; let {them} go with --accept-missing {leaving}")
-    if not wish.yes:
-        typer.confirm(f"Deploy this to {wish.topic}?", err=True, abort=True)
-    return plan
+    if tried.problems:
+        raise InvalidSchemaError(wish.source, tried.problems)
+    if tried.leaving:
+        them = "it" if tried.leaving == 1 else "them"
+        what = counted(tried.leaving, "key")
+        raise UsageError(f"{what} would leave Curated; let {them} go with --accept-missing {tried.leaving}")
+    confirm(f"Deploy this to {wish.topic}?", f"this changes topic {wish.topic!r}", yes=wish.yes)
+    return tried.plan
 
 
-def _refusal(wish: _Wish, new: "Schema", found: "Difference") -> str | None:
-    """Why it is not even tried on rows."""
-    from leanops.domain.schema.diff import Kind
+def _check_allowed(wish: _Wish, new: "Schema", found: "Difference") -> None:
+    """Refuse what need not even be tried on rows."""
+    from leanops.usecases.schemas.validate import breaking_problems
+    from leanops.views.schemas import difference_lines
 
-    if found.kind is Kind.BREAKING and not wish.consent.rebuild and new.policies.on_breaking != "rebuild":
-        return (
-            f"this breaks what {wish.topic} has in its tables; make them anew with --rebuild, or set "
+    refusal = None
+    if not wish.consent.rebuild and any(breaking_problems(new, found)):
+        refusal = (
+            f"this breaks what {wish.topic} has in its tables; rebuild them with --rebuild, or set "
             'policies.on_breaking to "rebuild"'
         )
-    if not wish.yes and not sys.stdin.isatty():
-        return f"this changes topic {wish.topic!r}; try it on rows with: leanops schema plan, and confirm with --yes"
-    return None
+    elif not wish.yes and not sys.stdin.isatty():
+        refusal = f"this changes topic {wish.topic!r}; try it on rows with: leanops schema plan, and confirm with --yes"
+    if refusal:
+        for line in difference_lines(found):
+            note(f"  {line}")
+        raise UsageError(refusal)
 
 
 def _report(platform: "Platform", wish: _Wish, deployed: "Deployed", plan: "SchemaPlan | None") -> None:

@@ -11,7 +11,7 @@ import typer
 
 from leanops.domain.errors import PermanentError, UsageError
 from leanops.entrypoints.cli.exits import PROBLEMS
-from leanops.entrypoints.cli.home import actor, opened
+from leanops.entrypoints.cli.home import opened
 from leanops.entrypoints.cli.options import Json
 from leanops.entrypoints.cli.output import note, print_json_array, print_table, say
 
@@ -85,7 +85,6 @@ def _discovered(runtime: "Embedded", project: str, wanted: "Wanted", *, create: 
             runtime.queue,
             wanted,
             subscription=runtime.settings.bridge_subscription,
-            actor=actor(),
             dry_run=not create,
         )
 

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from leanops.domain.errors import UsageError
-from leanops.domain.event.names import check_new_topic
-from leanops.entrypoints.cli.home import actor, opened
+from leanops.entrypoints.cli.home import opened
 from leanops.entrypoints.cli.options import Json, Topic
 from leanops.entrypoints.cli.output import counted, print_json, print_json_array, print_table, say
 from leanops.entrypoints.cli.topics import discover, unlock
@@ -91,32 +90,22 @@ def _show_states(topic: str, states: "Sequence[TableState]") -> None:
 def add(topics: NewTopics) -> None:
     """Register topics and make their RAW tables. Adding one again changes nothing."""
     with opened() as runtime:
-        from leanops.usecases.topics.registry import add_topic, list_topics
+        from leanops.usecases.topics.registry import register_topics
 
-        platform = runtime.platform
-        # All names first: one that cannot be added leaves the others alone too.
-        there = [one.name for one in list_topics(platform)]
-        for topic in topics:
-            check_new_topic(topic, [*there, *topics])
-        for topic in topics:
-            known = topic in {one.name for one in list_topics(platform)}
-            add_topic(platform, topic)
-            if not known:
-                _audit(platform, "topics add", [topic])
-            table_name = platform.rules.databases.raw_table(topic)
-            say(f"{topic} is registered already" if known else f"{topic} added; its events land in {table_name}")
+        new, databases = register_topics(runtime.platform, topics), runtime.platform.rules.databases
+    for topic in dict.fromkeys(topics):
+        added = f"{topic} added; its events land in {databases.raw_table(topic)}"
+        say(added if topic in new else f"{topic} is already registered")
 
 
 @app.command()
 def pause(topic: SomeTopic = None, every: All = False, reason: Reason = None) -> None:
     """Stop processing a topic, or all: no cycle, no rebuild, no rollback. Events keep landing in RAW."""
     with opened() as runtime:
-        from leanops.usecases.topics.registry import pause_topic
+        from leanops.usecases.topics.registry import pause_topics
 
         names = _chosen(runtime.platform, topic, every)
-        for name in names:
-            pause_topic(runtime.platform, name, reason)
-        _audit(runtime.platform, "topics pause", names, reason)
+        pause_topics(runtime.platform, names, reason)
     say(f"{_these(names)} paused; events keep landing in RAW")
 
 
@@ -124,12 +113,10 @@ def pause(topic: SomeTopic = None, every: All = False, reason: Reason = None) ->
 def resume(topic: SomeTopic = None, every: All = False, reason: Reason = None) -> None:
     """Process a topic again, or all, from where it stopped."""
     with opened() as runtime:
-        from leanops.usecases.topics.registry import resume_topic
+        from leanops.usecases.topics.registry import resume_topics
 
         names = _chosen(runtime.platform, topic, every)
-        for name in names:
-            resume_topic(runtime.platform, name)
-        _audit(runtime.platform, "topics resume", names, reason)
+        resume_topics(runtime.platform, names, reason)
     say(f"{_these(names)} resumed; the next cycle goes on where it stopped")
 
 
@@ -140,7 +127,6 @@ def retry(topic: Topic, accept_counts: AcceptCounts = False) -> None:
         from leanops.usecases.cycle.retry import retry_topic
 
         retry_topic(runtime.platform, topic, accept_counts=accept_counts)
-        _audit(runtime.platform, "topics retry", [topic], "counts accepted" if accept_counts else None)
     say(f"{topic} will be tried again by the next cycle")
 
 
@@ -154,12 +140,6 @@ def _chosen(platform: "Platform", topic: str | None, every: bool) -> list[str]:
 
 def _these(names: list[str]) -> str:
     return names[0] if len(names) == 1 else counted(len(names), "topic")
-
-
-def _audit(platform: "Platform", action: str, names: list[str], reason: str | None = None) -> None:
-    from leanops.usecases.audit import record_action
-
-    record_action(platform, actor(), action, names, {"reason": reason} if reason else None)
 
 
 def _listed(topic: "Registered", operation: "Unfinished | None") -> list[object]:

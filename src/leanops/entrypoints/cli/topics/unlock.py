@@ -1,17 +1,15 @@
 """A lease that somebody holds, ended by hand."""
 
-import sys
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from leanops.domain.errors import UsageError
-from leanops.entrypoints.cli.home import actor, opened
+from leanops.entrypoints.cli.confirm import confirm
+from leanops.entrypoints.cli.home import opened
 from leanops.entrypoints.cli.options import Yes
 from leanops.entrypoints.cli.output import say
 
 if TYPE_CHECKING:
-    from leanops.domain.leases import Held
     from leanops.usecases.platform import Platform
 
 Name = Annotated[
@@ -22,7 +20,6 @@ Name = Annotated[
 def unlock(name: Name, yes: Yes = False) -> None:
     """End the lease of a topic whose worker hangs. Whatever that worker has not committed, it no longer can."""
     with opened() as runtime:
-        from leanops.usecases.audit import record_action
         from leanops.usecases.leases import holder_of
         from leanops.usecases.leases import unlock as end
 
@@ -32,12 +29,10 @@ def unlock(name: Name, yes: Yes = False) -> None:
         if found is None:
             say(f"{name} is not locked; nothing changed")
             return
-        if not yes:
-            _confirm(f"{name}: {_held(found)}")
+        held = f"{name}: {found.sentence()}"
+        confirm(f"{held}. Unlock it?", held, yes=yes)
         ended = end(platform, resource)
-        if ended:
-            record_action(platform, actor(), "topics unlock", [name], {"held": _held(ended)})
-    say(f"{name} is unlocked: {_held(ended)}" if ended else f"{name} was released meanwhile")
+    say(f"{name} is unlocked: {ended.sentence()}" if ended else f"{name} was released meanwhile")
 
 
 def _resource(platform: "Platform", name: str) -> str:
@@ -49,18 +44,3 @@ def _resource(platform: "Platform", name: str) -> str:
     if name in (drain.LEASE, discover.LEASE):
         return name
     return f"topic/{find_topic(platform, name).name}"
-
-
-def _held(found: "Held") -> str:
-    from leanops.ports.clock import moment
-
-    since, until = moment(found.renewed_ms), moment(found.until_ms)
-    return (
-        f"held by {found.owner}, taken or renewed at {since:%Y-%m-%d %H:%M:%S} UTC, until {until:%Y-%m-%d %H:%M:%S} UTC"
-    )
-
-
-def _confirm(held: str) -> None:
-    if not sys.stdin.isatty():
-        raise UsageError(f"{held}; confirm with --yes")
-    typer.confirm(f"{held}. Unlock it?", err=True, abort=True)
