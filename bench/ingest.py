@@ -11,9 +11,10 @@ from bench.rows import Row, row, say
 from leanops.domain.event.envelope import Envelope
 from leanops.domain.event.lines import Event
 from leanops.domain.event.record import raw_record
-from leanops.runtimes.background import DeliveryPart, breakers_of, process, processor_of, stream_of
+from leanops.runtimes.background import queues_of, stream_of
 from leanops.runtimes.embedded import Embedded, create_home
 from leanops.usecases.ingest.deliver import Limits, Stream, deliver
+from leanops.usecases.ingest.parts import DeliveryPart
 from leanops.usecases.ingest.publish import publish
 from leanops.usecases.retry import Patience
 from leanops.usecases.topics.registry import add_topic, add_topics
@@ -52,11 +53,10 @@ def throughput(folder: Path, events: int) -> list[Row]:
 
 
 def _drain(runtime: Embedded, memory: list[float]) -> None:
-    processor, delivery, done = processor_of(runtime, Patience()), DeliveryPart(stream_of(runtime)), threading.Event()
-    breakers = breakers_of(runtime)
+    queues, delivery, done = queues_of(runtime, Patience()), DeliveryPart(stream_of(runtime)), threading.Event()
 
     def work() -> None:
-        while process(runtime, processor, breakers):
+        while queues.process():
             pass
         done.set()
 

@@ -30,7 +30,7 @@ class Waiting:
     """Records that a flush is landing."""
 
 
-class Buffer(Protocol):
+class Buffer(Delivery, Protocol):
     """A durable buffer. A flush claims records under an id, lands them, then forgets them by that id."""
 
     def waiting(self) -> Waiting:

@@ -50,6 +50,9 @@ class Files(Protocol):
     def names(self, prefix: str) -> Iterator[str]:
         """Every name that begins so, in order."""
 
+    def place(self, name: str) -> str:
+        """Where a person finds the file."""
+
 
 class Objects(Protocol):
     """A bucket. Raises FilesUnavailableError where it does not answer."""

@@ -1,6 +1,6 @@
 """Queues: one per topic, each with a dead-letter queue beside it."""
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol, TypeAlias
 
@@ -84,8 +84,11 @@ class Queue(Protocol):
     def depth(self, queue: str) -> Depth:
         """How many messages wait and are in hand."""
 
-    def redrive(self, queue: str) -> int:
-        """Move the dead letters of a queue back into it; how many there were."""
+    def depths(self) -> Mapping[str, Depth]:
+        """The depth of every queue that holds messages, dead-letter queues included."""
+
+    def ready(self) -> Sequence[str]:
+        """The queues with messages to be received, dead-letter queues included; the longest waiting first, if known."""
 
 
 class ConsumptionSwitch(Protocol):

@@ -67,3 +67,6 @@ class Schemas(Protocol):
 
     def draft(self, topic: str, text: str, *, replace: bool = False) -> str:
         """Write a file that waits for a person, not for us; its name. UsageError where another draft lies there."""
+
+    def place(self, topic: str, name: str) -> str:
+        """Where a person finds a file that waits."""

@@ -22,7 +22,7 @@ from leanops.usecases.ingest.known_topics import topic_names
 
 if TYPE_CHECKING:
     from leanops.adapters.gcp.subscriber import PubSub
-    from leanops.runtimes.embedded import Embedded
+    from leanops.runtimes.runtime import Runtime
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class FarSide:
     owner: str
 
 
-def at_home(runtime: "Embedded") -> FarSide:
+def at_home(runtime: "Runtime") -> FarSide:
     """The queues of a home."""
     platform = runtime.platform
     return FarSide(runtime.queue, runtime.files, platform.state, platform.clock, runtime.settings, platform.owner)

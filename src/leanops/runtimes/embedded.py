@@ -97,6 +97,11 @@ def make_private(home: Path) -> None:
         home.chmod(0o700)
 
 
+def open_embedded(actor: Actor) -> "Embedded":
+    """The home of this folder, or the one that LEANOPS_HOME names."""
+    return Embedded(find_home(), actor=actor)
+
+
 class Embedded:
     """Adapters and use cases on one home; Spark starts when it is first needed."""
 
@@ -139,6 +144,11 @@ class Embedded:
             explain=self.failures.explain,
             step=step,
         )
+
+    @property
+    def name(self) -> str:
+        """The folder of the home."""
+        return str(self.home)
 
     def lake(self) -> Lake:
         """Spark for this thread: a session of its own in the one application, kept for the next thread of its name."""

@@ -21,6 +21,10 @@ Tell = Callable[[str, str], None]
 """Told which part has done what, in a line for people."""
 
 
+def quiet(_part: str, _text: str) -> None:
+    """Tells nobody."""
+
+
 def harmless(tell: Tell) -> Tell:
     """A tell that never raises: a line that cannot be written is dropped, and whoever tells it goes on."""
 

@@ -60,7 +60,6 @@ def test_characters_that_are_none_decode_to_themselves_however_they_were_written
 def test_an_empty_queue_gives_nothing(place: Place) -> None:
     assert place.receive() == []
     assert place.queue.depth(place.name).messages == 0
-    assert place.queue.redrive(place.name) == 0
 
 
 def test_sending_receiving_or_deleting_nothing_is_no_error(place: Place) -> None:
@@ -185,28 +184,24 @@ def test_receives_count_up_and_then_it_is_a_dead_letter_with_the_same_body(place
     assert letter.body == b"poison"
 
 
-def test_a_redrive_brings_every_dead_letter_back_with_its_receives(place: Place) -> None:
-    place.send(*numbered(12), to=dead_letters(place.name))
+def test_every_queue_that_holds_messages_is_named_with_its_depth(place: Place) -> None:
+    other = f"{place.name}-other"
+    place.queue.create(other)
+    place.send(*numbered(3))
+    place.send(b"letter", to=dead_letters(place.name))
 
-    assert place.queue.redrive(place.name) == 12
-
-    place.soon(lambda: place.queue.depth(place.name).visible == 12)
-    received = place.receive()
-    assert bodies_of(received) == numbered(12)
-    assert {message.receives for message in received} == {1}
-    assert place.queue.depth(dead_letters(place.name)).messages == 0
+    ours = [place.name, dead_letters(place.name)]
+    place.soon(lambda: [name for name in place.queue.ready() if name.startswith(place.name)] == ours)
+    depths = place.queue.depths()
+    assert [depths[name].visible for name in ours] == [3, 1]
+    assert other not in depths
 
 
-# ElasticMQ moves them all the same.
-@pytest.mark.parametrize("place", [*SQL, "moto"], indirect=True)
-def test_a_redrive_leaves_the_dead_letters_that_someone_has_in_hand(place: Place) -> None:
-    place.send(b"message", to=dead_letters(place.name))
-    [held] = place.receive(queue=dead_letters(place.name))
-
-    assert place.queue.redrive(place.name) == 0
-
-    assert place.receive() == []
-    assert place.queue.delete(dead_letters(place.name), [held.receipt]) == []
+def test_a_queue_whose_messages_are_all_in_flight_is_not_ready(place: Place) -> None:
+    place.send(b"message")
+    place.soon(place.receive)
+    assert place.name not in place.queue.ready()
+    assert place.queue.depths()[place.name].in_flight == 1
 
 
 def test_dead_letters_do_not_die_again(place: Place) -> None:

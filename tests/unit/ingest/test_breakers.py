@@ -241,8 +241,7 @@ class Consumption:
         self.runtime.queue.close()
         self.runtime.queue = self.queue
         add_topic(self.runtime.platform, "orders")
-        self.processor = background.processor_of(self.runtime, Patience())
-        self.breakers = background.breakers_of(self.runtime)
+        self.queues = background.queues_of(self.runtime, Patience())
 
     def send(self, *bodies: bytes) -> None:
         self.queue.send([Outgoing("orders", body) for body in bodies])
@@ -250,7 +249,7 @@ class Consumption:
     def turn(self) -> int:
         """One turn; how many receives it made."""
         before = self.queue.receives
-        background.process(self.runtime, self.processor, self.breakers)
+        self.queues.process()
         return self.queue.receives - before
 
     def state(self) -> State:

@@ -15,9 +15,9 @@ from leanops.domain.table.history import new_range, valid_watermark
 from leanops.ports.delivery import Waiting
 from leanops.ports.queue import Outgoing
 from leanops.ports.state import ERROR_TRACKER
-from leanops.runtimes.background import DeliveryPart
 from leanops.usecases.ingest import deliver as deliver_module
 from leanops.usecases.ingest.deliver import FLUSH_ID, KEPT_SNAPSHOTS, SNAPSHOTS_BEFORE_EXPIRY, Limits, deliver, is_due
+from leanops.usecases.ingest.parts import DeliveryPart
 from leanops.usecases.topics.registry import add_topic
 from tests.support.builders import NOW_MS, Clock, stalled, watermark
 from tests.support.hub import Hub, hub_in

@@ -1,6 +1,6 @@
 """The processor as a background part: one queue's trouble is its own, a wait is seen, the disk stays free."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +10,9 @@ from leanops.domain.errors import DeliveryUnavailableError, QueueUnavailableErro
 from leanops.domain.event.envelope import Envelope, encoded
 from leanops.ports.queue import Outgoing, dead_letters
 from leanops.ports.state import WORKERS
-from leanops.runtimes.background import QUEUE_PATIENCE_S, RETRY_QUEUE_S, ProcessorPart
+from leanops.runtimes.background import queues_of
 from leanops.runtimes.embedded import Embedded, create_home
+from leanops.usecases.ingest.parts import QUEUE_PATIENCE_S, RETRY_QUEUE_S, ProcessorPart
 from leanops.usecases.ingest.room import Room
 from leanops.usecases.retry import Patience
 from leanops.usecases.topics.registry import add_topic
@@ -62,6 +63,11 @@ def runtime(tmp_path: Path, time: Time) -> Iterator[Embedded]:
     runtime.close()
 
 
+def part_of(runtime: Embedded, sleep: Callable[[float], object], *told: Any, **named: Any) -> ProcessorPart:
+    queues = queues_of(runtime, Patience(sleep=sleep))
+    return ProcessorPart(queues, runtime.room, runtime.platform.explain, *told, **named)
+
+
 def send(runtime: Embedded, topic: str, *ids: str) -> None:
     bodies = [encoded(Envelope(topic, name, NOW_MS * 1000, payload="{}")) for name in ids]
     runtime.queue.send([Outgoing(topic, body) for body in bodies])
@@ -71,7 +77,7 @@ def test_a_queue_whose_stream_is_away_holds_up_the_others_for_a_minute_once(runt
     lake: Any = Lake(runtime.buffer, "orders")
     runtime.buffer = lake
     said: list[str] = []
-    part = ProcessorPart(runtime, Patience(sleep=time.sleep), lambda _, text: said.append(text), now_s=time)
+    part = part_of(runtime, time.sleep, lambda _, text: said.append(text), now_s=time)
     send(runtime, "orders", "o1", "o2")
     send(runtime, "bills", "b1")
     assert part.turn() == 1
@@ -98,7 +104,7 @@ def test_a_queue_whose_stream_is_away_holds_up_the_others_for_a_minute_once(runt
 def test_a_queue_that_another_worker_emptied_waits_no_longer(runtime: Embedded, time: Time) -> None:
     lake: Any = Lake(runtime.buffer, "orders")
     runtime.buffer = lake
-    part = ProcessorPart(runtime, Patience(sleep=time.sleep), now_s=time)
+    part = part_of(runtime, time.sleep, now_s=time)
     send(runtime, "orders", "o1")
     part.turn()
     assert part.problem() is not None
@@ -121,7 +127,7 @@ def test_a_wait_is_seen_while_it_lasts(runtime: Embedded, time: Time) -> None:
         seen.append((stored.row["doing"], stored.row["doing_since"]))
         lake.away = len(seen) < 3
 
-    part = ProcessorPart(runtime, Patience(sleep=sleep), doing=doing, now_s=time)
+    part = part_of(runtime, sleep, doing=doing, now_s=time)
     worker = Worker(Part("processor", part.turn, 0.0, doing=doing), platform.state, time.clock, "me", Any)
     send(runtime, "orders", "o1")
     assert part.turn() == 1
@@ -134,7 +140,7 @@ def test_a_letter_whose_own_file_cannot_be_written_fails_alone(runtime: Embedded
     blocked = runtime.home / "files" / "dlq"
     blocked.mkdir(parents=True)
     (blocked / "orders").write_text("a file where a folder belongs")
-    part = ProcessorPart(runtime, Patience(sleep=time.sleep), now_s=time)
+    part = part_of(runtime, time.sleep, now_s=time)
     runtime.queue.send([Outgoing("orders", b"no envelope")])
     send(runtime, "orders", "o1", "o2")
     send(runtime, "bills", "b1")
@@ -151,7 +157,7 @@ def test_a_claim_that_cannot_be_read_fails_its_message_alone(runtime: Embedded, 
     (runtime.home / "files" / "claims").mkdir(parents=True)
     (runtime.home / "files" / "claims" / "link").symlink_to("/etc/hostname")
     said: list[str] = []
-    part = ProcessorPart(runtime, Patience(sleep=time.sleep), lambda _, text: said.append(text), now_s=time)
+    part = part_of(runtime, time.sleep, lambda _, text: said.append(text), now_s=time)
     runtime.queue.send([Outgoing("orders", encoded(Envelope("orders", "o0", NOW_MS * 1000, claim="claims/link")))])
     send(runtime, "orders", "o1")
     assert part.turn() == 2
@@ -165,7 +171,7 @@ def test_nothing_is_taken_in_while_the_disk_is_nearly_full_and_it_goes_on_by_its
     free = 2_000_000_000
     runtime.room = Room(lambda: free, 1_000_000_000)
     said: list[str] = []
-    part = ProcessorPart(runtime, Patience(sleep=time.sleep), lambda _, text: said.append(text), now_s=time)
+    part = part_of(runtime, time.sleep, lambda _, text: said.append(text), now_s=time)
     send(runtime, "orders", "o1")
     free = 400_000_000
     reason = "the disk has 400 MB free and min_free_mb is 1,000; free some space, and it goes on by itself"

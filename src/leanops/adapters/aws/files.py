@@ -81,6 +81,10 @@ class S3Files:
                 if code_of(error) not in GONE | REPLACED:
                     raise
 
+    def place(self, name: str) -> str:
+        """Its address."""
+        return f"s3://{self._bucket}/{self._prefix}{name}"
+
     def names(self, prefix: str) -> Iterator[str]:
         """Every name that begins so, in order, page by page."""
         found = self._client.get_paginator("list_objects_v2").paginate(

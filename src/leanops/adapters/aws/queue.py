@@ -10,9 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Self, Unpack
 
-from botocore.exceptions import ClientError
-
-from leanops.adapters.aws.answers import Reach, answering, code_of, connect
+from leanops.adapters.aws.answers import Reach, answering, connect
 from leanops.domain.errors import PartlySentError, PermanentError, QueueUnavailableError
 from leanops.ports.queue import MAX_RECEIVES, RETENTION_MS, Depth, Outgoing, Receipt, Received, dead_letters
 
@@ -124,20 +122,14 @@ class SqsQueue:
         found = self._attributes(queue, [waiting, delayed, in_flight])
         return Depth(int(found[waiting]) + int(found.get(delayed, 0)), int(found[in_flight]))
 
-    def redrive(self, queue: str) -> int:
-        """Begin to move the dead letters back, or move them where the server has no such task; how many there are."""
-        dead = dead_letters(queue)
-        count = self.depth(dead).visible
-        arn = self._attributes(dead, ["QueueArn"])["QueueArn"]
-        try:
-            with self._about(dead):
-                self._client.start_message_move_task(SourceArn=arn)
-        except (PermanentError, QueueUnavailableError) as refused:
-            cause = refused.__cause__
-            if not isinstance(cause, ClientError) or code_of(cause) not in _NO_MOVE:
-                raise
-            return self._move(dead, queue)
-        return count
+    def depths(self) -> dict[str, Depth]:
+        """As SQS tells it, of every queue with our prefix."""
+        found = {name: self.depth(name) for name in self._names()}
+        return {name: depth for name, depth in found.items() if depth.messages}
+
+    def ready(self) -> list[str]:
+        """By name: SQS does not tell how long messages wait."""
+        return [name for name in self._names() if self.depth(name).visible]
 
     def close(self) -> None:
         """Close the client's connections."""
@@ -147,6 +139,13 @@ class SqsQueue:
     def _make(self, queue: str, attributes: dict[str, str]) -> None:
         with self._about(queue), suppress(self._client.exceptions.QueueNameExists):
             self._client.create_queue(QueueName=self._prefix + queue, Attributes=attributes)
+
+    def _names(self) -> list[str]:
+        """Every queue with our prefix; one that was just deleted may be among them for a minute."""
+        with answering("SQS", f"queues {self._prefix}*", QueueUnavailableError):
+            pages = self._client.get_paginator("list_queues").paginate(QueueNamePrefix=self._prefix)
+            urls = [url for page in pages for url in page.get("QueueUrls", [])]
+        return sorted(url.rpartition("/")[2].removeprefix(self._prefix) for url in urls)
 
     def _url(self, queue: str) -> str:
         if queue not in self._urls:

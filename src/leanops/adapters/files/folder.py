@@ -75,6 +75,10 @@ class Folder:
         with self._answering(name):
             path.mkdir(parents=True, exist_ok=True)
 
+    def place(self, name: str) -> str:
+        """Its path."""
+        return str(self._root / name)
+
     def names(self, prefix: str) -> Iterator[str]:
         with self._answering(prefix):
             found = [path for path in self._root.rglob("*") if path.is_file() and not path.is_symlink()]

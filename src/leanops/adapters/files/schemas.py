@@ -116,6 +116,10 @@ class SchemaFiles:
         self._files.put(place, text.encode())
         return DRAFT
 
+    def place(self, topic: str, name: str) -> str:
+        """Where a person finds a file that waits."""
+        return self._files.place(_pending(topic, name))
+
     def _check_newer(self, topic: str, version: int) -> None:
         """Versions only rise: who comes late must not bring an older one back."""
         with suppress(InvalidSchemaError):

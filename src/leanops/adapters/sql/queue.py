@@ -177,14 +177,6 @@ class SqlQueue:
             name: self.depth(name) for name in self._database.run(lambda found: found.execute(names).scalars().all())
         }
 
-    def redrive(self, queue: str) -> int:
-        """As if they were sent anew; those that someone has in hand stay."""
-        now = self._clock_ms()
-        again = sa.update(_blocks).values(queue=queue, receives=0, visible_at=0, lease=0, origin=None, sent_at=now)
-        free = again.where(_blocks.c.queue == dead_letters(queue), _is_visible(now))
-        moved = free.where(_blocks.c.sent_at >= now - RETENTION_MS).returning(_blocks.c.messages)
-        return int(self._database.run(lambda connection: sum(connection.execute(moved).scalars())))
-
     def ready(self) -> list[str]:
         """The queues with messages to be received, those that waited longest first."""
         first = sa.func.min(_blocks.c.id)

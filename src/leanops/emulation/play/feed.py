@@ -18,11 +18,11 @@ from leanops.emulation.events.generator import Message
 from leanops.emulation.play.parent import begin_making
 from leanops.emulation.scenario import PUBSUB, Scenario
 from leanops.ports.queue import DEAD
-from leanops.runtimes.background import DeliveryPart, breakers_of, process, processor_of, stream_of
-from leanops.runtimes.dead_letters import archive_and_drain
+from leanops.runtimes.background import queues_of, stream_of
 from leanops.runtimes.embedded import Embedded
-from leanops.usecases.ingest.breakers import Breakers
+from leanops.usecases.dlq.drain import archive_and_drain
 from leanops.usecases.ingest.pack import messages, send_all
+from leanops.usecases.ingest.parts import DeliveryPart, Queues
 from leanops.usecases.ingest.publish import EVENTS_PER_SEND
 from leanops.usecases.retry import Patience
 
@@ -160,19 +160,19 @@ def land(runtime: Embedded, made: Sequence["Future[int]"] = (), progress: Progre
         raise EmulationError(f"a table takes none of its events: {problem}")
     if left := runtime.background().delivery.claimed:
         raise EmulationError(f"{left:,} records of the delivery buffer are claimed by a worker that does not land them")
-    archive_and_drain(runtime)
+    archive_and_drain(runtime.platform, runtime.queue, runtime.files)
 
 
 def _process(runtime: Embedded, made: Sequence["Future[int]"], stopping: threading.Event) -> None:
     """Process until every part is made and the queues are empty; raises where their messages stay in them."""
-    processor, breakers = processor_of(runtime, Patience()), breakers_of(runtime)
+    queues = queues_of(runtime, Patience())
     moved = time.monotonic()
     while not stopping.is_set():
         is_made = all(one.done() for one in made)
-        if process(runtime, processor, breakers):
+        if queues.process():
             moved = time.monotonic()
             continue
-        left = _queued(runtime, breakers) if is_made else 0
+        left = _queued(queues) if is_made else 0
         if is_made and not left:
             return
         if is_made and time.monotonic() > moved + PATIENCE_S:
@@ -180,10 +180,10 @@ def _process(runtime: Embedded, made: Sequence["Future[int]"], stopping: threadi
         time.sleep(IDLE_S)
 
 
-def _queued(runtime: Embedded, breakers: Breakers) -> int:
+def _queued(queues: Queues) -> int:
     """How many messages wait, those too that failed and are hidden for a while; raises where a queue is not read."""
-    found = {name: depth.messages for name, depth in runtime.queue.depths().items() if not name.endswith(DEAD)}
+    found = {name: depth.messages for name, depth in queues.queue.depths().items() if not name.endswith(DEAD)}
     for name, waiting in found.items():
-        if waiting and (reason := breakers.why_stopped(name)):
+        if waiting and (reason := queues.breakers.why_stopped(name)):
             raise QueueStoppedError(name, reason)
     return sum(found.values())

@@ -7,8 +7,8 @@ from leanops.emulation.scenario import QUEUE, SOAK, Scenario
 from leanops.emulation.verify.boundaries import COUNTS, Boundaries
 from leanops.emulation.verify.fates import Fates, listed
 from leanops.emulation.verify.found import EXAMPLES, Check, Found, Wrong
-from leanops.runtimes.background import MESSAGES_PER_RECEIVE
 from leanops.runtimes.embedded import Embedded
+from leanops.usecases.ingest.parts import MESSAGES_PER_RECEIVE
 
 MOVERS = {"day4": 15, SOAK: 2_000}
 """So many events that are sent to move a row cannot but move one; in a soak most meet what they correct in a batch."""

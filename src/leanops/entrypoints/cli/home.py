@@ -13,7 +13,7 @@ from leanops.domain.errors import EngineUnavailableError, LeanOpsError, UsageErr
 from leanops.entrypoints.cli.output import note, say
 
 if TYPE_CHECKING:
-    from leanops.runtimes.embedded import Embedded
+    from leanops.runtimes.runtime import Runtime
     from leanops.usecases.platform import Actor
 
 Folder = Annotated[
@@ -39,11 +39,11 @@ def init(path: Folder = None) -> None:
 
 
 @contextmanager
-def opened() -> Iterator["Embedded"]:
-    """The home of this folder, open for one command."""
-    from leanops.runtimes.embedded import Embedded, find_home
+def opened() -> Iterator["Runtime"]:
+    """The chosen runtime, open for one command."""
+    from leanops.runtimes.runtime import open_runtime
 
-    runtime = Embedded(find_home(), actor=_actor())
+    runtime = open_runtime(_actor())
     try:
         yield runtime
     except Exception as failure:
@@ -55,7 +55,7 @@ def opened() -> Iterator["Embedded"]:
         runtime.close()
 
 
-def tell_wait(runtime: "Embedded", topic: str) -> None:
+def tell_wait(runtime: "Runtime", topic: str) -> None:
     """Say that somebody else works on a topic, where a command is about to wait for it."""
     from leanops.views.operations import worker_of
 

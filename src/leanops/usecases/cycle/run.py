@@ -100,22 +100,23 @@ def run_cycle(
     force: bool = False,
     accept_errors: bool = False,
     finish: bool = True,
+    plans: Sequence[TopicPlan] | None = None,
     progress: Progress = lambda _topic, _step: None,
 ) -> list[TopicResult]:
     """One pass over all topics (or those named); each ends with one outcome, and none stops another.
 
-    Operations that a crash left are finished too, unless somebody else sees to them.
+    Unfinished operations are resumed too, unless somebody else sees to them. Who has planned it already gives `plans`.
     """
-    plans = {plan.topic: plan for plan in plan_cycle(platform, topics, force=force)}
-    results = _run(platform, plans, progress, accept_errors=accept_errors)
+    planned = {plan.topic: plan for plan in plans or plan_cycle(platform, topics, force=force)}
+    results = _run(platform, planned, progress, accept_errors=accept_errors)
     # Other topics do not wait for the operation of one.
-    for topic, plan in plans.items():
+    for topic, plan in planned.items():
         if finish and plan.unfinished and is_due(platform, plan.unfinished):
             progress(topic, "finish operation")
             finish_operation(platform, plan.unfinished)
             again = {again.topic: again for again in plan_cycle(platform, [topic], force=force)}
             results.update(_run(platform, again, progress, accept_errors=accept_errors))
-    return [results[topic] for topic in plans]
+    return [results[topic] for topic in planned]
 
 
 def _run(

@@ -8,17 +8,21 @@ from datetime import UTC, datetime, timedelta
 from itertools import islice
 from typing import Any
 
-from leanops.domain.errors import StateConflictError
+from leanops.domain.errors import LeanOpsError, StateConflictError
+from leanops.domain.event.names import queue_name
 from leanops.domain.failures import DEAD_LETTERS, Status
 from leanops.domain.table.definitions import ERRORS, FAILURE
 from leanops.domain.table.history import TableView, expirable
 from leanops.ports.files import Files
-from leanops.ports.queue import MAX_RECEIVES, Queue, dead_letters
+from leanops.ports.queue import DEAD, MAX_RECEIVES, Queue, dead_letters
 from leanops.ports.state import ERROR_TRACKER, Row, Stored
 from leanops.usecases.ingest.archive import archive, exceeded
 from leanops.usecases.leases import Lease, check, held
 from leanops.usecases.platform import Platform
 from leanops.usecases.retry import Patience
+from leanops.usecases.topics.registry import list_topics
+from leanops.usecases.workers import DEAD_LETTERS as PART
+from leanops.usecases.workers import Tell
 
 LEASE = "dlq/drain"
 LETTERS_PER_COMMIT = 1_000
@@ -61,6 +65,33 @@ def process(
             platform.step("after delete")
             archived += len(letters)
     return archived
+
+
+def archive_and_drain(platform: Platform, queue: Queue, files: Files) -> tuple[int, Drained]:
+    """Archive what the dead-letter queues hold, and drain everything archived; how many events, and what the drain did.
+
+    A queue whose letters cannot be archived stops no other; its failure is raised in the end.
+    """
+    names = [name.removesuffix(DEAD) for name in queue.ready() if name.endswith(DEAD)]
+    topics = {queue_name(topic.name): topic.name for topic in list_topics(platform)} if names else {}
+    archived, failures = 0, list[LeanOpsError]()
+    for name in names:
+        try:
+            archived += process(platform, queue, files, [name], lambda name: topics.get(name, name))
+        except LeanOpsError as failure:
+            failures.append(failure)
+    drained = drain(platform)
+    if failures:
+        raise failures[0]
+    return archived, drained
+
+
+def turn(platform: Platform, queue: Queue, files: Files, tell: Tell) -> int:
+    """The background part; how many letters it drained."""
+    _, drained = archive_and_drain(platform, queue, files)
+    if drained.letters:
+        tell(PART, f"{drained.letters:,} events in dlq_errors; see them with: leanops dlq list")
+    return drained.letters
 
 
 @contextmanager

@@ -19,7 +19,7 @@ from leanops.ports.files import Files
 from leanops.ports.queue import Queue, Receipt, Received
 from leanops.ports.state import StateStore
 from leanops.usecases.ingest.archive import DeadLetter, archive
-from leanops.usecases.ingest.claim_checks import Event, events_in, is_claim
+from leanops.usecases.ingest.pack import Event, events_in, is_claim
 from leanops.usecases.ingest.repeats import known, remember
 from leanops.usecases.platform import no_step
 from leanops.usecases.retry import Patience

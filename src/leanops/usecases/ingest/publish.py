@@ -2,11 +2,11 @@
 
 import secrets
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-from leanops.domain.errors import DeliveryUnavailableError, QueueStoppedError, UsageError
+from leanops.domain.errors import DeliveryUnavailableError, LeanOpsError, QueueStoppedError, UsageError
 from leanops.domain.event.lines import Event, event_from_line
 from leanops.domain.event.names import queue_name
 from leanops.ports.delivery import MAX_RECORD_BYTES, Buffer
@@ -14,7 +14,7 @@ from leanops.ports.files import Files
 from leanops.ports.queue import Queue
 from leanops.usecases.ingest.pack import messages, send_all
 from leanops.usecases.platform import Platform
-from leanops.usecases.topics.registry import find_topic
+from leanops.usecases.topics.registry import find_topic, list_topics
 from leanops.usecases.workers import DELIVERY, PROCESSOR, heard_of
 
 EVENTS_PER_SEND = 2_000
@@ -73,9 +73,31 @@ def wait_until_landed(landing: Landing, topic: str) -> None:
         return True
 
     _until(landing, is_queued, PROCESSOR, landing.process)
-    put = platform.now_ms()
+    _flush(landing)
+
+
+def _flush(landing: Landing) -> None:
+    put = landing.platform.now_ms()
     landing.buffer.hurry()
     _until(landing, lambda: landing.buffer.holds_before(put), DELIVERY, landing.flush)
+
+
+def land_waiting(landing: Landing, topics: Sequence[str] | None = None) -> Iterator[str]:
+    """Bring what waits in the queues of these topics, or of all, and in the buffer to RAW; says what it does.
+
+    A queue that is stopped keeps its messages, and so does one that fails: the others do not wait for it.
+    """
+    waiting = landing.queue.depths()
+    names = [topic.name for topic in list_topics(landing.platform) if topics is None or topic.name in topics]
+    for topic in [name for name in names if queue_name(name) in waiting]:
+        yield f"{topic}: its queue holds {waiting[queue_name(topic)].messages:,} messages; bringing them to RAW"
+        try:
+            wait_until_landed(landing, topic)
+        except LeanOpsError as held:
+            yield f"{topic}: they stay there: {held}"
+    if landing.buffer.holds_before(landing.platform.now_ms()):
+        yield "the delivery buffer holds events; bringing them to RAW"
+        _flush(landing)
 
 
 def _until(landing: Landing, is_waiting: Callable[[], bool], part: str, turn: Callable[[], int]) -> None:

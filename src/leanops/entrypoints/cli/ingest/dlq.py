@@ -25,7 +25,7 @@ from leanops.entrypoints.cli.views.errors import (
 )
 
 if TYPE_CHECKING:
-    from leanops.runtimes.embedded import Embedded
+    from leanops.runtimes.runtime import Runtime
     from leanops.usecases.dlq.replay import Done, Selection
 
 app = typer.Typer(no_args_is_help=True)
@@ -93,7 +93,7 @@ def show(error_id: ErrorId, as_json: Json = False) -> None:
         show_letter(runtime, find_error(runtime.sources(), error_id, DEAD_LETTERS), as_json)
 
 
-def show_letter(runtime: "Embedded", error: dict[str, Any], as_json: bool) -> None:
+def show_letter(runtime: "Runtime", error: dict[str, Any], as_json: bool) -> None:
     """Print the row and the archived bytes."""
     from leanops.views.dead_letters import archived
 
@@ -122,9 +122,9 @@ def _for_people(text: str, error_id: str) -> str:
 def drain() -> None:
     """Empty the dead-letter queues into the archive, and what is noted of them into dlq_errors."""
     with opened() as runtime:
-        from leanops.runtimes.dead_letters import archive_and_drain
+        from leanops.usecases.dlq.drain import archive_and_drain
 
-        archived, drained = archive_and_drain(runtime)
+        archived, drained = archive_and_drain(runtime.platform, runtime.queue, runtime.files)
     say(f"{counted(archived, 'event')} taken out of the dead-letter queues")
     again = f", {drained.again:,} of them open again" if drained.again else ""
     say(f"{counted(drained.letters, 'dead letter')} drained{again}; see them with: leanops dlq list")
@@ -180,7 +180,7 @@ def discard(
 
 
 def _run(
-    runtime: "Embedded",
+    runtime: "Runtime",
     verb: str,
     chosen: "Selection",
     run: "Callable[[bool], list[Done]]",
@@ -227,7 +227,7 @@ def _print(done: "list[Done]", as_json: bool, *, to_people: bool = False) -> Non
     say(f"{said}{more}")
 
 
-def _check_topic(runtime: "Embedded", topic: str | None) -> None:
+def _check_topic(runtime: "Runtime", topic: str | None) -> None:
     """Refuse a topic that is not registered, unless letters of it are there."""
     from leanops.usecases.topics.registry import list_topics
     from leanops.views.dead_letters import has_letters

@@ -45,7 +45,7 @@ def serve(only: Only = None) -> None:
             for part in parts_of(runtime, stopping, _tell)
             if part.name in wanted
         ]
-        say(f"serving {runtime.home}: {', '.join(worker.part.name for worker in workers)}; stop with Ctrl-C")
+        say(f"serving {runtime.name}: {', '.join(worker.part.name for worker in workers)}; stop with Ctrl-C")
         run(workers, stopping)
     say("stopped")
 

@@ -9,10 +9,10 @@ import typer
 from leanops.entrypoints.cli.home import opened
 from leanops.entrypoints.cli.options import Json
 from leanops.entrypoints.cli.output import counted, note, print_json, print_table, say
-from leanops.entrypoints.cli.progress import cycling, is_watched
+from leanops.entrypoints.cli.progress import cycling
 
 if TYPE_CHECKING:
-    from leanops.runtimes.embedded import Embedded
+    from leanops.runtimes.runtime import Runtime
     from leanops.usecases.cycle.run import TopicResult
 
 STANDARDIZED = ("read", "inserted", "updated", "duplicates", "superseded", "parse_errors")
@@ -38,17 +38,24 @@ def cycle(topic: Topics = None, force: Force = False, accept_errors: Accept = Fa
         raise typer.Exit(1)
 
 
-def _run(runtime: "Embedded", topics: list[str] | None, force: bool, accept_errors: bool) -> "list[TopicResult]":
+def _run(runtime: "Runtime", topics: list[str] | None, force: bool, accept_errors: bool) -> "list[TopicResult]":
     from leanops.usecases.cycle.plan import plan_cycle
 
-    expected = {}
-    if is_watched():
-        plans = plan_cycle(runtime.platform, topics, force=force)
-        expected = {plan.topic: plan.rows for plan in plans if plan.outcome is None}
-    with cycling(expected) as progress:
+    _land(runtime, topics)
+    plans = plan_cycle(runtime.platform, topics, force=force)
+    with cycling({plan.topic: plan.rows for plan in plans if plan.outcome is None}) as progress:
         from leanops.usecases.cycle.run import run_cycle
 
-        return run_cycle(runtime.platform, topics, force=force, accept_errors=accept_errors, progress=progress)
+        return run_cycle(runtime.platform, plans=plans, force=force, accept_errors=accept_errors, progress=progress)
+
+
+def _land(runtime: "Runtime", topics: list[str] | None) -> None:
+    """Bring what waits before RAW there first: a cycle reads RAW alone."""
+    from leanops.runtimes.background import landing_of
+    from leanops.usecases.ingest.publish import land_waiting
+
+    for line in land_waiting(landing_of(runtime), topics):
+        note(line)
 
 
 def show(results: "Sequence[TopicResult]", seconds: float) -> None:

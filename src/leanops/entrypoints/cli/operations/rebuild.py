@@ -16,7 +16,7 @@ from leanops.entrypoints.cli.progress import rebuilding
 
 if TYPE_CHECKING:
     from leanops.domain.table.operation import Accepted
-    from leanops.runtimes.embedded import Embedded
+    from leanops.runtimes.runtime import Runtime
     from leanops.usecases.operations.compare import Comparison
     from leanops.usecases.operations.plan_rollback import Rollback
 
@@ -88,7 +88,7 @@ def _check_words(*, curated: bool, new_key: bool, accepts: bool, resume: bool, c
         raise UsageError("--accept-missing goes on and --cancel undoes; choose one")
 
 
-def _preview(runtime: "Embedded", topic: str, *, curated: bool) -> str:
+def _preview(runtime: "Runtime", topic: str, *, curated: bool) -> str:
     from leanops.views.status import status
 
     (now,) = status(runtime.sources(), [topic])
@@ -100,7 +100,7 @@ def _preview(runtime: "Embedded", topic: str, *, curated: bool) -> str:
 
 
 def _rebuilt(
-    runtime: "Embedded", topic: str, *, curated: bool, new_key: bool, accept: "Accepted | None", resume: bool
+    runtime: "Runtime", topic: str, *, curated: bool, new_key: bool, accept: "Accepted | None", resume: bool
 ) -> "Comparison | None":
     from leanops.domain.table.operation import Scope
     from leanops.usecases.operations import execute
@@ -119,7 +119,7 @@ def _rebuilt(
         )
 
 
-def _cancel(runtime: "Embedded", topic: str, as_json: bool) -> None:
+def _cancel(runtime: "Runtime", topic: str, as_json: bool) -> None:
     from leanops.usecases.operations.execute import cancel
 
     tell_wait(runtime, topic)

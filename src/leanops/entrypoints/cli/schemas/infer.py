@@ -25,11 +25,11 @@ def infer(topic: Topic, sample: Sample = 100_000, force: Force = False, as_json:
         find_topic(runtime.platform, topic)
         found = infer_schema(runtime.platform, runtime.lake(), topic, sample=sample)
         name = runtime.platform.schemas.draft(topic, found.text, replace=force)
-        path = runtime.home / "schemas" / topic / "pending" / name
+        path = runtime.platform.schemas.place(topic, name)
     if as_json:
-        print_json({**found.as_json(), "file": str(path)})
+        print_json({**found.as_json(), "file": path})
     else:
-        _show(found, str(path))
+        _show(found, path)
 
 
 def _show(found: "Inferred", path: str) -> None:

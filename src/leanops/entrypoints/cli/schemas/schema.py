@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from leanops.domain.schema.diff import Difference
     from leanops.domain.schema.model import Schema
     from leanops.domain.schema.plan import SchemaPlan
-    from leanops.runtimes.embedded import Embedded
+    from leanops.runtimes.runtime import Runtime
     from leanops.usecases.platform import Platform
     from leanops.usecases.schemas.deploy import Consent, Deployed
 
@@ -77,7 +77,7 @@ def deploy(
     with opened() as runtime:
         consent = _consent(rebuild, recurate, accept_missing)
         _go_live(runtime, _Wish(topic, text, str(file), "schema deploy", yes, as_json, consent, accept_unseen))
-        if file.resolve().parent == runtime.home / "schemas" / topic / "pending":
+        if str(file.resolve()) == runtime.platform.schemas.place(topic, file.name):
             runtime.platform.schemas.withdraw(topic, file.name, text.encode())
 
 
@@ -172,7 +172,7 @@ def _consent(rebuild: bool, recurate: bool | None, accept_missing: str | None) -
     return Consent(rebuild, recurate, accepted(accept_missing))
 
 
-def _go_live(runtime: "Embedded", wish: _Wish) -> None:
+def _go_live(runtime: "Runtime", wish: _Wish) -> None:
     """Show what would change, ask, deploy, and say what was done."""
     from leanops.usecases.schemas.deploy import deploy_schema
 

@@ -16,7 +16,7 @@ from leanops.entrypoints.cli.options import Json
 from leanops.entrypoints.cli.output import note, print_json_array, print_table, say
 
 if TYPE_CHECKING:
-    from leanops.runtimes.embedded import Embedded
+    from leanops.runtimes.runtime import Runtime
     from leanops.usecases.topics.discover import Found, Wanted
 
 HOOK_VARIABLE = "TFVARS_FILE"
@@ -73,7 +73,7 @@ def discover(
         raise typer.Exit(PROBLEMS)
 
 
-def _discovered(runtime: "Embedded", project: str, wanted: "Wanted", *, create: bool) -> "list[Found]":
+def _discovered(runtime: "Runtime", project: str, wanted: "Wanted", *, create: bool) -> "list[Found]":
     """What was found, and done unless nothing is to be created."""
     from leanops.runtimes.bridge import topic_listing
     from leanops.usecases.topics import discover
@@ -96,7 +96,7 @@ def _label(text: str) -> tuple[str, str]:
     return key, value
 
 
-def _write(runtime: "Embedded", file: Path, found: "list[Found]") -> None:
+def _write(runtime: "Runtime", file: Path, found: "list[Found]") -> None:
     from leanops.usecases.topics.discover import tfvars
 
     try:
