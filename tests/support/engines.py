@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 import pytest
 from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
 
-from leanops.adapters.iceberg.jars import cache_dir, fetch_jars, java_home
+from leanops.adapters.iceberg.jars import cache_dir, java_home, retrieve
 from leanops.domain.errors import LeanOpsError
 
 Address = TypeVar("Address")
@@ -154,7 +154,7 @@ def _java(name: str, coordinate: str) -> Iterator[Any]:
     """A Java process with these jars and libraries; it ends with this block, or with this process."""
     try:
         java = java_home() / "bin" / "java"
-        files = fetch_jars([coordinate], cache_dir(), java=java)
+        files = _with_dependencies(coordinate)
     except LeanOpsError as error:
         raise MissingEngineError(f"{name} is missing: {error}") from error
     classpath = os.pathsep.join(str(file) for file in files if file.suffix == ".jar")
@@ -173,6 +173,20 @@ def _java(name: str, coordinate: str) -> Iterator[Any]:
         gateway.shutdown()
         process.stdin.close()
         process.wait(timeout=30)
+
+
+def _with_dependencies(coordinate: str) -> list[Path]:
+    """The jars and libraries of an engine, downloaded once."""
+    home = cache_dir() / "engines"
+    kept = home / coordinate.replace(":", "-")
+    home.mkdir(parents=True, exist_ok=True)
+    if not kept.exists():
+        with tempfile.TemporaryDirectory(dir=home, prefix=".fetching-") as scratch:
+            found = retrieve(coordinate, Path(scratch))[0].parent
+            # Of two workers at once either may win.
+            with suppress(OSError):
+                found.rename(kept)
+    return sorted(kept.iterdir())
 
 
 def _postgresql_programs() -> Path:

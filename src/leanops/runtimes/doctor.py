@@ -84,11 +84,9 @@ def _java() -> Finding:
 
 
 def _jars() -> Finding:
-    from leanops.adapters.iceberg.jars import cache_dir, fetch_jars, java_home
-    from leanops.adapters.iceberg.session import PINS, coordinates
+    from leanops.adapters.iceberg.jars import PINS, coordinates, fetch_jars
 
-    java = java_home() / "bin" / "java"
-    jars = fetch_jars(coordinates("sqlite"), cache_dir(), java=java, transitive=False, pins=PINS)
+    jars = fetch_jars(coordinates("sqlite"), PINS)
     return Finding("jars", True, f"{len(jars)} in {jars[0].parent}")
 
 

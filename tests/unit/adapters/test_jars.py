@@ -9,12 +9,20 @@ from pathlib import Path
 
 import pytest
 
-from leanops.adapters.iceberg.jars import STORE_PASSWORD, cache_dir, fetch_jars, java_home, write_trust_store
-from leanops.adapters.iceberg.session import ICEBERG, PINS, coordinates
+from leanops.adapters.iceberg.jars import (
+    PINS,
+    cache_dir,
+    coordinates,
+    fetch_jars,
+    java_home,
+    retrieve,
+    write_trust_store,
+)
 from leanops.domain.errors import EngineUnavailableError, PermanentError, RetryableError
 
 APP, LIBRARY = "org.example:app:1.0", "org.example:library:2.0"
-NO_JAVA = Path("no") / "java"
+BYTES = {"app-1.0.jar": b"app" * 1000, "library-2.0.jar": b"library" * 1000}
+SHA256 = {name: hashlib.sha256(content).hexdigest() for name, content in BYTES.items()}
 
 
 @pytest.fixture
@@ -25,7 +33,13 @@ def java(monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("LEANOPS_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+@pytest.fixture
+def repository(java: Path, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Two modules, app needing library, where Ivy looks first."""
     home = tmp_path / "ivy"
     publish(home, "app", "1.0", '<dependencies><dependency org="org.example" name="library" rev="2.0"/></dependencies>')
@@ -40,7 +54,7 @@ def publish(home: Path, name: str, revision: str, dependencies: str = "") -> Non
         (folder / part).mkdir(parents=True)
     info = f'<info organisation="org.example" module="{name}" revision="{revision}"/>'
     (folder / "ivys" / "ivy.xml").write_text(f'<ivy-module version="2.0">{info}{dependencies}</ivy-module>')
-    (folder / "jars" / f"{name}.jar").write_bytes(name.encode() * 1000)
+    (folder / "jars" / f"{name}.jar").write_bytes(BYTES[f"{name}-{revision}.jar"])
 
 
 def nobody_there() -> str:
@@ -48,69 +62,49 @@ def nobody_there() -> str:
     return " ".join(f"-D{scheme}.proxyHost=127.0.0.1 -D{scheme}.proxyPort=1" for scheme in ("http", "https"))
 
 
-def names(files: list[Path]) -> list[str]:
-    return [file.name for file in files]
+def test_only_the_jar_asked_for_is_fetched(repository: Path, cache: Path) -> None:
+    assert fetch_jars([APP], SHA256) == [cache / "jars" / "app-1.0.jar"]
+    assert {file.name: file.read_bytes() for file in (cache / "jars").iterdir()} == {"app-1.0.jar": b"app" * 1000}
 
 
-def test_a_jar_comes_with_what_it_needs(repository: Path, java: Path, tmp_path: Path) -> None:
-    files = fetch_jars([APP], tmp_path / "cache", java=java)
-
-    assert names(files) == ["app-1.0.jar", "library-2.0.jar"]
-    assert [file.read_bytes() for file in files] == [b"app" * 1000, b"library" * 1000]
+def test_a_jar_can_be_retrieved_with_all_it_needs(repository: Path, tmp_path: Path) -> None:
+    assert {file.name: file.read_bytes() for file in retrieve(APP, tmp_path)} == BYTES
 
 
-def test_a_jar_comes_alone_if_asked_so(repository: Path, java: Path, tmp_path: Path) -> None:
-    assert names(fetch_jars([APP], tmp_path / "cache", java=java, transitive=False)) == ["app-1.0.jar"]
-
-
-def test_the_second_call_needs_neither_java_nor_network(repository: Path, java: Path, tmp_path: Path) -> None:
-    first = fetch_jars([APP, LIBRARY], tmp_path / "cache", java=java)
-
-    assert fetch_jars([LIBRARY, APP], tmp_path / "cache", java=NO_JAVA) == first
-
-
-def test_another_set_of_jars_is_fetched_anew(repository: Path, java: Path, tmp_path: Path) -> None:
-    fetch_jars([LIBRARY], tmp_path / "cache", java=java)
-
-    with pytest.raises(PermanentError, match="no Java"):
-        fetch_jars([APP], tmp_path / "cache", java=NO_JAVA)
-    with pytest.raises(PermanentError, match="no Java"):
-        fetch_jars([LIBRARY], tmp_path / "cache", java=NO_JAVA, transitive=False)
-
-
-@pytest.mark.parametrize("damage", ["lost", "cut short", "no marker"])
-def test_a_damaged_folder_is_fetched_anew(repository: Path, java: Path, tmp_path: Path, damage: str) -> None:
-    [jar] = fetch_jars([LIBRARY], tmp_path / "cache", java=java)
-    if damage == "lost":
-        jar.unlink()
-    elif damage == "cut short":
-        jar.write_bytes(b"lib")
-    else:
-        (jar.parent / "complete.json").unlink()
-
-    [again] = fetch_jars([LIBRARY], tmp_path / "cache", java=java)
-
-    assert again == jar
-    assert again.read_bytes() == b"library" * 1000
-
-
-def test_a_jar_that_is_not_the_pinned_one_is_refused_before_it_is_kept(
-    repository: Path, java: Path, tmp_path: Path
+def test_the_second_call_needs_neither_java_nor_network(
+    repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    first = fetch_jars([LIBRARY], SHA256)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+
+    assert fetch_jars([LIBRARY], SHA256) == first
+    with pytest.raises(PermanentError, match=f"^no Java at {tmp_path}/bin/java; set JAVA_HOME"):
+        fetch_jars([LIBRARY, APP], SHA256)
+
+
+def test_a_lost_jar_is_fetched_again(repository: Path) -> None:
+    files = fetch_jars([APP, LIBRARY], SHA256)
+    files[0].unlink()
+
+    assert fetch_jars([APP, LIBRARY], SHA256) == files
+    assert files[0].read_bytes() == b"app" * 1000
+
+
+def test_a_jar_that_is_not_the_pinned_one_is_refused_before_it_is_kept(repository: Path, cache: Path) -> None:
     with pytest.raises(PermanentError, match=r"^library-2\.0\.jar is not the jar it should be .* a mirror\), then try"):
-        fetch_jars([LIBRARY], tmp_path / "cache", java=java, pins={"library-2.0.jar": "0" * 64})
+        fetch_jars([LIBRARY], {"library-2.0.jar": "0" * 64})
     with pytest.raises(PermanentError, match="not the jar it should be"):
-        fetch_jars([LIBRARY], tmp_path / "cache", java=java, pins={})
-    assert list((tmp_path / "cache" / "jars").iterdir()) == []
+        fetch_jars([LIBRARY], {})
+    assert list((cache / "jars").iterdir()) == []
 
 
-def test_a_jar_that_was_changed_in_the_cache_is_refused(repository: Path, java: Path, tmp_path: Path) -> None:
-    pins = {"library-2.0.jar": hashlib.sha256(b"library" * 1000).hexdigest()}
-    [jar] = fetch_jars([LIBRARY], tmp_path / "cache", java=java, pins=pins)
-    assert fetch_jars([LIBRARY], tmp_path / "cache", java=NO_JAVA, pins=pins) == [jar]
-    jar.write_bytes(b"Library" * 1000)
-    with pytest.raises(PermanentError, match=f"delete {jar.parent}, then try again$") as refused:
-        fetch_jars([LIBRARY], tmp_path / "cache", java=NO_JAVA, pins=pins)
+@pytest.mark.parametrize("content", [b"Library" * 1000, b"lib", b""], ids=["changed", "cut short", "empty"])
+def test_a_jar_that_was_damaged_in_the_cache_is_refused(repository: Path, content: bytes) -> None:
+    [jar] = fetch_jars([LIBRARY], SHA256)
+    jar.write_bytes(content)
+
+    with pytest.raises(PermanentError, match=f"delete {jar}, then try again$") as refused:
+        fetch_jars([LIBRARY], SHA256)
     assert "\n" not in str(refused.value)
 
 
@@ -119,48 +113,45 @@ def test_every_jar_of_every_engine_is_pinned() -> None:
         for coordinate in coordinates(engine):
             _, artifact, version = coordinate.split(":")
             assert re.fullmatch("[0-9a-f]{64}", PINS[f"{artifact}-{version}.jar"])
-    lines = [name for name in PINS if name.startswith("iceberg-spark-runtime-")]
-    assert sorted(lines) == [f"iceberg-spark-runtime-{line}-{ICEBERG}.jar" for line in ("3.5_2.12", "4.1_2.13")]
+    assert re.findall(r"iceberg-spark-runtime-(\S+)-[\d.]+\.jar", " ".join(PINS)) == ["3.5_2.12", "4.1_2.13"]
 
 
-def test_two_at_once_get_the_same_files_and_leave_nothing_behind(repository: Path, java: Path, tmp_path: Path) -> None:
-    cache = tmp_path / "cache"
-
+def test_two_at_once_get_the_same_file_and_leave_nothing_behind(repository: Path, cache: Path) -> None:
     with ThreadPoolExecutor(2) as pool:
-        runs = [pool.submit(fetch_jars, [APP], cache, java=java) for _ in range(2)]
+        runs = [pool.submit(fetch_jars, [APP], SHA256) for _ in range(2)]
         one, other = [run.result() for run in runs]
 
-    assert one == other
-    assert list((cache / "jars").iterdir()) == [one[0].parent]
+    assert one == other == list((cache / "jars").iterdir())
 
 
 def test_no_network_at_the_first_start_is_one_line_and_retryable(
-    java: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    java: Path, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("JAVA_TOOL_OPTIONS", f"-Divy.default.ivy.user.dir={tmp_path}/ivy {nobody_there()}")
 
     with pytest.raises(EngineUnavailableError) as offline:
-        fetch_jars([APP], tmp_path / "cache", java=java)
+        fetch_jars([APP], SHA256)
 
     assert isinstance(offline.value, RetryableError)
     assert str(offline.value) == (
         f"cannot download {APP} (java.net.ConnectException: Connection refused); "
         "the first start needs the network: check it, then try again"
     )
-    assert list((tmp_path / "cache" / "jars").iterdir()) == []
+    assert list((cache / "jars").iterdir()) == []
 
 
-def test_a_cache_that_cannot_be_written_is_named(java: Path, tmp_path: Path) -> None:
-    (tmp_path / "cache").write_text("a file where a folder should be")
+def test_a_cache_that_cannot_be_written_is_named(cache: Path) -> None:
+    cache.write_text("a file where a folder should be")
 
-    with pytest.raises(PermanentError, match="set LEANOPS_CACHE"):
-        fetch_jars([APP], tmp_path / "cache", java=java)
+    with pytest.raises(PermanentError, match=f"^{cache}/jars cannot be written .*; set LEANOPS_CACHE"):
+        fetch_jars([APP], SHA256)
 
 
-@pytest.mark.parametrize("coordinate", ["app", "org.example:app", "org.example::1.0", "a:b:c:d"])
-def test_a_coordinate_of_another_shape_is_refused(coordinate: str, java: Path, tmp_path: Path) -> None:
-    with pytest.raises(PermanentError, match="group:artifact:version"):
-        fetch_jars([coordinate], tmp_path, java=java)
+def test_without_pyspark_the_message_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pyspark", None)
+
+    with pytest.raises(PermanentError, match=r"^PySpark is not installed; run: pip install 'leanops\[embedded\]'$"):
+        coordinates("sqlite")
 
 
 def test_an_existing_java_home_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -195,8 +186,8 @@ def test_the_cache_is_where_the_environment_says(tmp_path: Path, monkeypatch: py
 def test_java_reads_the_trust_store(java: Path, tmp_path: Path) -> None:
     written = write_trust_store(tmp_path / "trust.jks")
 
-    keytool = f"{java.parent}/keytool -list -keystore {tmp_path}/trust.jks -storepass {STORE_PASSWORD}".split()
-    listed = subprocess.run(keytool, capture_output=True, text=True, check=True).stdout
+    keytool = [java.parent / "keytool", "-list", "-keystore", tmp_path / "trust.jks"]
+    listed = subprocess.run(keytool, input="\n", capture_output=True, text=True, check=True).stdout
 
     assert listed.count("trustedCertEntry") == written
 

@@ -2,8 +2,6 @@
 
 import contextlib
 import hashlib
-import importlib.util
-import json
 import os
 import ssl
 import struct
@@ -11,14 +9,29 @@ import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from xml.sax.saxutils import quoteattr
+from types import ModuleType
 
 from leanops.domain.errors import EngineUnavailableError, PermanentError
 
-MARKER = "complete.json"
-# A trust store holds no secret; Java only wants the usual word.
-STORE_PASSWORD = "changeit"
 DOWNLOAD_SECONDS = 900
+_ICEBERG = "1.12.0"
+_RUNTIMES = {"3.5": "iceberg-spark-runtime-3.5_2.12", "4.1": "iceberg-spark-runtime-4.1_2.13"}
+_DRIVERS = {"sqlite": "org.xerial:sqlite-jdbc:3.50.3.0", "postgresql": "org.postgresql:postgresql:42.7.8"}
+_LOCAL_FILES = "com.globalmentor:hadoop-bare-naked-local-fs:0.1.0"
+PINS = {
+    f"{_RUNTIMES['3.5']}-{_ICEBERG}.jar": "8dd8c90e54ed1a20f2461309d047a255ee56382eb7c0a46162b27a4936fd86dc",
+    f"{_RUNTIMES['4.1']}-{_ICEBERG}.jar": "3123c3798af642dd537230923548e013ef41cc28b6626e5225808cf5670a0f82",
+    "sqlite-jdbc-3.50.3.0.jar": "a3f53a2aa15ae9425a9e793bbe9c8e5288febeb4b65ef5c1a4e80d4c2045cf08",
+    "postgresql-42.7.8.jar": "2a32a9dcbc42d67a50ad3a0de5efd102c8d2be46720045f2cbd6689f160ab7c7",
+    "hadoop-bare-naked-local-fs-0.1.0.jar": "e0cc30fb0531eb0b59468dc0abf5b257533d2365b5e9f45e795edd707aa78c62",
+}
+"""SHA-256 of every jar, as Maven Central delivers it; a new version needs a new line here."""
+
+
+def coordinates(engine: str) -> list[str]:
+    """The jars Spark needs here, as group:artifact:version."""
+    line = ".".join(_pyspark().__version__.split(".")[:2])
+    return [f"org.apache.iceberg:{_RUNTIMES[line]}:{_ICEBERG}", _DRIVERS[engine], _LOCAL_FILES]
 
 
 def cache_dir() -> Path:
@@ -39,33 +52,44 @@ def java_home() -> Path:
     return Path(JAVA_HOME)
 
 
-def fetch_jars(
-    coordinates: Sequence[str],
-    cache: Path,
-    *,
-    java: Path,
-    transitive: bool = True,
-    pins: Mapping[str, str] | None = None,
-) -> list[Path]:
-    """The files of these group:artifact:version coordinates; only the first call for a set of them uses the network.
+def fetch_jars(coordinates: Sequence[str], pins: Mapping[str, str]) -> list[Path]:
+    """The files of these group:artifact:version coordinates; only those the cache lacks use the network.
 
-    With pins, file name → SHA-256, no other file is ever given out, whether it was just fetched or is in the cache.
+    Pins are SHA-256 by file name: no other file is ever kept or given out.
     """
-    wanted = {"coordinates": sorted(set(coordinates)), "transitive": transitive}
-    home = cache / "jars" / hashlib.sha256(json.dumps(wanted).encode()).hexdigest()[:16]
-    present = _present(home)
-    if present:
-        _check(present, pins, f"delete {home}, then try again")
-        return present
-    with _scratch(home.parent) as folder:
-        scratch = Path(folder)
-        _resolve(sorted(set(coordinates)), scratch, java, transitive)
-        fetched = scratch / "lib"
-        files = sorted(fetched.iterdir())
-        _check(files, pins, "find out what delivers jars here (a proxy, a mirror), then try again")
-        sizes = {file.name: file.stat().st_size for file in files}
-        (fetched / MARKER).write_text(json.dumps({**wanted, "files": sizes}, indent=1))
-        return _publish(fetched, home, scratch)
+    home = cache_dir() / "jars"
+    try:
+        home.mkdir(parents=True, exist_ok=True)
+        return [_jar(coordinate, home, pins) for coordinate in coordinates]
+    except OSError as error:
+        raise PermanentError(
+            f"{home} cannot be written ({error.strerror}); set LEANOPS_CACHE to a folder that can"
+        ) from None
+
+
+def retrieve(coordinate: str, scratch: Path, *options: str) -> list[Path]:
+    """Let Ivy download a coordinate into `scratch`, with all it depends on unless an option of Ivy says otherwise."""
+    java, found = java_home() / "bin" / "java", scratch / "found"
+    ivy = next(Path(str(_pyspark().__file__)).parent.glob("jars/ivy-*.jar"))
+    wanted = ["-dependency", *coordinate.split(":"), "-confs", "default", *options, "-cache", f"{scratch}/cache"]
+    target = ["-retrieve", f"{found}/[artifact]-[revision](-[classifier]).[ext]", "-warn"]
+    command = [str(java), *_trust(scratch / "trust.jks"), "-cp", str(ivy), "org.apache.ivy.Main", *wanted, *target]
+    try:
+        run = subprocess.run(
+            command, capture_output=True, text=True, errors="replace", timeout=DOWNLOAD_SECONDS, check=False
+        )
+    except OSError:
+        raise PermanentError(f"no Java at {java}; set JAVA_HOME, or run: pip install 'leanops[embedded]'") from None
+    except subprocess.TimeoutExpired:
+        raise EngineUnavailableError(
+            f"{coordinate}: no end after {DOWNLOAD_SECONDS} s; check the network, try again"
+        ) from None
+    if run.returncode or not found.is_dir():
+        raise EngineUnavailableError(
+            f"cannot download {coordinate} ({_complaint(run.stdout + run.stderr)}); "
+            "the first start needs the network: check it, then try again"
+        )
+    return sorted(found.iterdir())
 
 
 def write_trust_store(path: Path) -> int:
@@ -73,114 +97,41 @@ def write_trust_store(path: Path) -> int:
     authorities = _authorities()
     store = struct.pack(">III", 0xFEEDFEED, 2, len(authorities))
     for number, certificate in enumerate(authorities):
-        entry = struct.pack(">I", 2) + _utf(f"ca{number}") + struct.pack(">Q", 0) + _utf("X.509")
-        store += entry + struct.pack(">I", len(certificate)) + certificate
-    seal = hashlib.sha1(STORE_PASSWORD.encode("utf-16-be") + b"Mighty Aphrodite" + store, usedforsecurity=False)
-    path.write_bytes(store + seal.digest())
+        store += struct.pack(">IH5sQH5sI", 2, 5, b"%05d" % number, 0, 5, b"X.509", len(certificate)) + certificate
+    path.write_bytes(store)
     return len(authorities)
 
 
-def _check(files: Sequence[Path], pins: Mapping[str, str] | None, advice: str) -> None:
+def _jar(coordinate: str, home: Path, pins: Mapping[str, str]) -> Path:
+    _, artifact, version = coordinate.split(":")
+    file = home / f"{artifact}-{version}.jar"
+    if file.exists():
+        return _checked(file, pins, f"delete {file}, then try again")
+    # Moved into place in one step: of two processes at once either may win, both have the same file.
+    with tempfile.TemporaryDirectory(dir=home, prefix=".fetching-") as scratch:
+        fetched = retrieve(coordinate, Path(scratch), "-notransitive")[0]
+        advice = "find out what delivers jars here (a proxy, a mirror), then try again"
+        return _checked(fetched, pins, advice).replace(file)
+
+
+def _checked(file: Path, pins: Mapping[str, str], advice: str) -> Path:
     """Refuse a jar that is not the one this release was made with: it would run beside the PII key."""
-    for file in files if pins is not None else ():
-        with file.open("rb") as content:
-            found = hashlib.file_digest(content, "sha256").hexdigest()
-        wanted = (pins or {}).get(file.name)
-        if found != wanted:
-            raise PermanentError(
-                f"{file.name} is not the jar it should be (SHA-256 {found[:16]}…, not {str(wanted)[:16]}…); {advice}"
-            )
-
-
-def _present(home: Path) -> list[Path]:
-    """What a complete folder holds, or nothing if it is absent or lost a file."""
-    try:
-        sizes: dict[str, int] = json.loads((home / MARKER).read_text())["files"]
-        complete = all((home / name).stat().st_size == size for name, size in sizes.items())
-    except (OSError, ValueError, KeyError):
-        return []
-    return [home / name for name in sizes] if complete else []
-
-
-def _scratch(folder: Path) -> tempfile.TemporaryDirectory[str]:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        return tempfile.TemporaryDirectory(dir=folder, prefix=".fetching-")
-    except OSError as error:
+    with file.open("rb") as content:
+        found = hashlib.file_digest(content, "sha256").hexdigest()
+    wanted = str(pins.get(file.name))
+    if found != wanted:
         raise PermanentError(
-            f"{folder} cannot be written ({error.strerror}); set LEANOPS_CACHE to a folder that can"
-        ) from None
+            f"{file.name} is not the jar it should be (SHA-256 {found[:16]}…, not {wanted[:16]}…); {advice}"
+        )
+    return file
 
 
-def _publish(fetched: Path, home: Path, scratch: Path) -> list[Path]:
-    """Move the folder into place in one step; of two processes at once either may win, both have the same files."""
-    for attempt in range(10):
-        with contextlib.suppress(OSError):
-            fetched.rename(home)
-        present = _present(home)
-        if present:
-            return present
-        # Something incomplete is in the way: it leaves with the scratch folder.
-        with contextlib.suppress(OSError):
-            home.rename(scratch / f"replaced-{attempt}")
-    raise EngineUnavailableError(f"{home} cannot be replaced; delete it, then try again")
-
-
-def _resolve(coordinates: Sequence[str], scratch: Path, java: Path, transitive: bool) -> None:
-    module = scratch / "ivy.xml"
-    module.write_text(_module(coordinates, transitive))
-    trust = scratch / "trust.jks"
-    options = []
-    if write_trust_store(trust):
-        options = [f"-Djavax.net.ssl.trustStore={trust}", f"-Djavax.net.ssl.trustStorePassword={STORE_PASSWORD}"]
-    pattern = f"{scratch}/lib/[artifact]-[revision](-[classifier]).[ext]"
-    ivy = ["-cp", str(_ivy()), "org.apache.ivy.Main", "-ivy", str(module), "-cache", str(scratch / "cache")]
-    command = [str(java), *options, *ivy, "-confs", "default", "-retrieve", pattern, "-warn"]
-    names = ", ".join(coordinates)
+def _pyspark() -> ModuleType:
     try:
-        run = subprocess.run(
-            command, capture_output=True, text=True, errors="replace", timeout=DOWNLOAD_SECONDS, check=False
-        )
-    except FileNotFoundError:
-        raise PermanentError(f"no Java at {java}; set JAVA_HOME, or run: pip install 'leanops[embedded]'") from None
-    except subprocess.TimeoutExpired:
-        raise EngineUnavailableError(
-            f"{names}: no end after {DOWNLOAD_SECONDS} s; check the network, try again"
-        ) from None
-    if run.returncode or not (scratch / "lib").is_dir():
-        raise EngineUnavailableError(
-            f"cannot download {names} ({_complaint(run.stdout + run.stderr)}); "
-            "the first start needs the network: check it, then try again"
-        )
-
-
-def _module(coordinates: Sequence[str], transitive: bool) -> str:
-    """An Ivy file that asks for all of them at once, so that versions they share are settled together."""
-    wanted = []
-    for coordinate in coordinates:
-        parts = coordinate.split(":")
-        if len(parts) != 3 or not all(parts):
-            raise PermanentError(f"{coordinate!r} names no jar; write it as group:artifact:version")
-        group, artifact, version = map(quoteattr, parts)
-        wanted.append(
-            f"<dependency org={group} name={artifact} rev={version} "
-            f'transitive="{str(transitive).lower()}" conf="default->default"/>'
-        )
-    return (
-        '<ivy-module version="2.0"><info organisation="leanops" module="jars"/>'
-        '<configurations><conf name="default"/></configurations>'
-        f"<dependencies>{''.join(wanted)}</dependencies></ivy-module>"
-    )
-
-
-def _ivy() -> Path:
-    """The Ivy that PySpark ships, found without importing PySpark."""
-    package = importlib.util.find_spec("pyspark")
-    places = package.submodule_search_locations if package else None
-    found = [jar for place in places or [] for jar in Path(place).glob("jars/ivy-*.jar")]
-    if not found:
-        raise PermanentError("PySpark is not installed; run: pip install 'leanops[embedded]'")
-    return max(found)
+        import pyspark
+    except ModuleNotFoundError:
+        raise PermanentError("PySpark is not installed; run: pip install 'leanops[embedded]'") from None
+    return pyspark
 
 
 def _complaint(output: str) -> str:
@@ -189,6 +140,12 @@ def _complaint(output: str) -> str:
     unreachable = [line.partition(" (")[2].rstrip(")") for line in lines if line.startswith("Server access error")]
     missing = [line for line in lines if line.endswith(": not found")]
     return next(iter([*unreachable, *missing, *reversed([line for line in lines if line])]), "Ivy said nothing")
+
+
+def _trust(store: Path) -> list[str]:
+    """Java's options for the store; without a password Java does not look for a seal."""
+    options = [f"-Djavax.net.ssl.trustStore={store}", "-Djavax.net.ssl.trustStorePassword="]
+    return options if write_trust_store(store) else []
 
 
 def _authorities() -> list[bytes]:
@@ -200,7 +157,3 @@ def _authorities() -> list[bytes]:
             with contextlib.suppress(ssl.SSLError, OSError):
                 context.load_verify_locations(file)
     return context.get_ca_certs(binary_form=True)
-
-
-def _utf(text: str) -> bytes:
-    return struct.pack(">H", len(text)) + text.encode("ascii")

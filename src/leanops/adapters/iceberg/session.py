@@ -11,32 +11,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from leanops.adapters.iceberg.jars import cache_dir, fetch_jars, java_home
+from leanops.adapters.iceberg.jars import PINS, coordinates, fetch_jars, java_home
 from leanops.ports.delivery import MAX_RECORD_BYTES
 
 CATALOG = "leanops"
 _ENDING_S = 5.0
 _JAVA = "_leanops_java"
 """Where a session keeps its Java process: PySpark knows only the newest."""
-ICEBERG = "1.12.0"
 ARROW_BYTES = 1 << 29
 """Of payloads in one Arrow batch; a vector of Java holds twice as many, and a larger batch fails for ever.
 
 Spark counts rows alone, so a batch has as many as would be this large if each were as large as a record may be.
 """
 ROWS_PER_ARROW_BATCH = ARROW_BYTES // MAX_RECORD_BYTES
-_RUNTIMES = {"3.5": "iceberg-spark-runtime-3.5_2.12", "4.1": "iceberg-spark-runtime-4.1_2.13"}
 _LOGGING = Path(__file__).with_name("log4j2.properties")
-_DRIVERS = {"sqlite": "org.xerial:sqlite-jdbc:3.50.3.0", "postgresql": "org.postgresql:postgresql:42.7.8"}
-_LOCAL_FILES = "com.globalmentor:hadoop-bare-naked-local-fs:0.1.0"
-PINS = {
-    f"{_RUNTIMES['3.5']}-{ICEBERG}.jar": "8dd8c90e54ed1a20f2461309d047a255ee56382eb7c0a46162b27a4936fd86dc",
-    f"{_RUNTIMES['4.1']}-{ICEBERG}.jar": "3123c3798af642dd537230923548e013ef41cc28b6626e5225808cf5670a0f82",
-    "sqlite-jdbc-3.50.3.0.jar": "a3f53a2aa15ae9425a9e793bbe9c8e5288febeb4b65ef5c1a4e80d4c2045cf08",
-    "postgresql-42.7.8.jar": "2a32a9dcbc42d67a50ad3a0de5efd102c8d2be46720045f2cbd6689f160ab7c7",
-    "hadoop-bare-naked-local-fs-0.1.0.jar": "e0cc30fb0531eb0b59468dc0abf5b257533d2365b5e9f45e795edd707aa78c62",
-}
-"""SHA-256 of every jar, as Maven Central delivers it; a new version needs a new line here."""
 
 
 @dataclass(frozen=True)
@@ -54,14 +42,12 @@ class SparkOptions:
 
 def start_session(options: SparkOptions) -> Any:
     """A SparkSession; Java and jars come by themselves at the first start and from the cache after it."""
-    home = java_home()
-    os.environ["JAVA_HOME"] = str(home)
+    os.environ["JAVA_HOME"] = str(java_home())
     # Workers must run this very Python, or they miss the packages.
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    jars = fetch_jars(coordinates(options.engine), PINS)
     from pyspark.sql import SparkSession
 
-    java = home / "bin" / "java"
-    jars = fetch_jars(coordinates(options.engine), cache_dir(), java=java, transitive=False, pins=PINS)
     builder = SparkSession.builder.master(options.master).appName("leanops")
     for key, value in {**_settings(options), **options.extra}.items():
         builder = builder.config(key, value)
@@ -155,14 +141,6 @@ def _java_options(options: SparkOptions) -> str:
     logging_options = f'"-Dlog4j2.configurationFile={_LOGGING}" -Dleanops.spark.log={_log_level()}'
     # Cycles of many topics compile more than the 48 MB some options leave for code; when it is full, Java gives up.
     return f"{logging_options} -XX:ReservedCodeCacheSize=240m {options.java_options}".strip()
-
-
-def coordinates(engine: str) -> list[str]:
-    """The jars Spark needs here, as group:artifact:version."""
-    from pyspark import __version__ as spark
-
-    line = ".".join(spark.split(".")[:2])
-    return [f"org.apache.iceberg:{_RUNTIMES[line]}:{ICEBERG}", _DRIVERS[engine], _LOCAL_FILES]
 
 
 def _settings(options: SparkOptions) -> dict[str, str]:
