@@ -19,6 +19,8 @@ from tests.support.builders import Clock
 Answer = TypeVar("Answer")
 
 SQL, SQS = ["sqlite", "postgresql"], ["elasticmq", "moto"]
+ENGINES = {"sqlite": ["sqlite"], "postgresql": ["postgresql"], "sqs": SQS}
+"""Scheme of a queue → the engines its contract is tested on."""
 DEADLINE_S = 15.0
 
 

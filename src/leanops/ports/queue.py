@@ -90,6 +90,9 @@ class Queue(Protocol):
     def ready(self) -> Sequence[str]:
         """The queues with messages to be received, dead-letter queues included; the longest waiting first, if known."""
 
+    def close(self) -> None:
+        """Close every connection."""
+
 
 class ConsumptionSwitch(Protocol):
     """Stops and starts the consumption of a queue; stopping what is stopped and starting what runs changes nothing."""

@@ -18,14 +18,15 @@ from leanops.adapters.host.scratch import fresh_scratch, own_scratch
 from leanops.adapters.iceberg.catalog import IcebergCatalog
 from leanops.adapters.iceberg.local import LocalCatalog
 from leanops.adapters.sql.buffer import SqlBuffer
-from leanops.adapters.sql.queue import SqlQueue
 from leanops.adapters.sql.state import SqlState
 from leanops.domain.errors import UsageError
 from leanops.domain.event.names import Databases
 from leanops.domain.limits import ColumnLimits, Limits
 from leanops.ports.clock import millis
+from leanops.ports.queue import Queue
 from leanops.ports.tables import Lake
 from leanops.runtimes.failures import Failures
+from leanops.runtimes.queues import open_queue
 from leanops.settings import FILE, Settings, load_settings
 from leanops.usecases.ingest.room import Room
 from leanops.usecases.platform import SYSTEM, Actor, Platform, Rules, Secret, no_step
@@ -120,8 +121,8 @@ class Embedded:
         self.catalog = self._catalog()
         self.state = SqlState(f"sqlite:///{self.home}/state.db")
         self.room = Room(lambda: shutil.disk_usage(self.home).free, self.settings.min_free_mb * 1_000_000)
-        self.queue = SqlQueue(
-            f"sqlite:///{self.home}/queue.db", lambda: millis(clock()), shortage=lambda: self.room.shortage()
+        self.queue: Queue = open_queue(
+            f"sqlite:///{self.home}/queue.db", lambda: millis(clock()), lambda: self.room.shortage()
         )
         self.buffer = SqlBuffer(f"sqlite:///{self.home}/delivery.db", lambda: millis(clock()))
         self.files = Folder(self.home / "files")

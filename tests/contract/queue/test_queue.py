@@ -11,11 +11,13 @@ from msgspec.structs import replace
 
 from leanops.adapters.aws.queue import SqsQueue
 from leanops.adapters.sql.queue import SqlQueue
+from leanops.domain.errors import UsageError
 from leanops.domain.event.envelope import Envelope, encoded, envelopes_in
 from leanops.ports.queue import MAX_RECEIVES, Depth, Outgoing, dead_letters
+from leanops.runtimes.queues import QUEUES, open_queue
 from leanops.usecases.ingest.process import work
 from tests.support.hub import hub_in
-from tests.support.queues import SQL, SQS, Place, bodies_of, numbered, place_of
+from tests.support.queues import ENGINES, SQL, Place, bodies_of, numbered, place_of
 
 TEXTS = {
     "empty": "",
@@ -28,7 +30,7 @@ TEXTS = {
 }
 
 
-@pytest.fixture(params=SQL + SQS)
+@pytest.fixture(params=[engine for engines in ENGINES.values() for engine in engines])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
     with place_of(request, tmp_path) as found:
         yield found
@@ -288,3 +290,19 @@ def test_a_worker_takes_events_from_it_and_leaves_the_ones_that_fail(place: Plac
         assert hub.buffer.waiting().records == 25
     assert place.queue.depth(place.name).messages == 1
     assert place.receive() == []
+
+
+def test_every_kind_of_queue_is_held_to_this_contract() -> None:
+    assert ENGINES.keys() == QUEUES.keys()
+
+
+@pytest.mark.parametrize("url", ["sqlite:///{folder}/queue.db", "sqs:leanops-"])
+def test_a_queue_is_opened_by_its_url(url: str, tmp_path: Path) -> None:
+    queue = open_queue(url.format(folder=tmp_path), lambda: 0)
+    assert queue.max_bytes > 0
+    queue.close()
+
+
+def test_an_unknown_kind_of_queue_is_refused() -> None:
+    with pytest.raises(UsageError, match="kafka: is not a kind of queue; choose one of: sqlite, postgresql, sqs"):
+        open_queue("kafka://localhost", lambda: 0)

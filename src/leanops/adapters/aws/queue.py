@@ -18,11 +18,7 @@ MAX_BYTES = 262_144
 """What Terraform's provider can set; SQS itself takes four times as much."""
 PER_CALL = 10
 LONGEST_VISIBILITY_S = 43_200
-MOVE_S = 60
-"""How long a redrive by hand keeps a dead letter to itself."""
 _REFUSED = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
-# What a server says that has no StartMessageMoveTask, or none for this queue; moto answers a bare 500.
-_NO_MOVE = {"500", "InvalidAction", "NotImplemented", "UnknownOperationException", "UnsupportedOperation"}
 
 
 @dataclass
@@ -61,6 +57,11 @@ class SqsQueue:
         """A queue with a client of its own."""
         client = connect("sqs", **reach)
         return cls(client, prefix=prefix, max_bytes=max_bytes, wait_s=wait_s, senders=senders)
+
+    @classmethod
+    def from_url(cls, url: str, _clock_ms: Callable[[], int], _shortage: Callable[[], str | None]) -> Self:
+        """The queues of an account whose names begin with the prefix: sqs:PREFIX."""
+        return cls.connect(prefix=url.partition(":")[2])
 
     def create(self, queue: str) -> None:
         """Make the queue and its dead-letter queue; one that is there stays as it is."""
@@ -256,16 +257,6 @@ class SqsQueue:
                 answer = call(QueueUrl=url, Entries=entries)
             failed += [some[int(entry["Id"])] for entry in answer.get("Failed", [])]
         return failed
-
-    def _move(self, source: str, target: str) -> int:
-        """Receive, send and delete until none is left; a crash in between doubles some and loses none."""
-        moved = 0
-        while found := self._receive(source, PER_CALL, MOVE_S, wait_s=0):
-            left = self.send([Outgoing(target, message.body) for message in found])
-            sent = [message.receipt for position, message in enumerate(found) if position not in left]
-            self.delete(source, sent)
-            moved += len(sent)
-        return moved
 
 
 def escaped(text: str) -> str:

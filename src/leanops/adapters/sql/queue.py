@@ -11,7 +11,7 @@ positions and say in `origin` which block their receipts name.
 import secrets
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import msgspec
 import sqlalchemy as sa
@@ -83,6 +83,11 @@ class SqlQueue:
             tables=[_blocks, _bodies],
         )
         self._clock_ms, self._shortage = clock_ms, shortage
+
+    @classmethod
+    def from_url(cls, url: str, clock_ms: Callable[[], int], shortage: Callable[[], str | None]) -> Self:
+        """The queues in a database: sqlite:///PATH or postgresql://…"""
+        return cls(url, clock_ms, shortage=shortage)
 
     def create(self, queue: str) -> None:
         """A queue needs nothing but its name."""

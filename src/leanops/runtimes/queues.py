@@ -1,0 +1,24 @@
+"""Which queues there are, by the scheme of their URL."""
+
+from collections.abc import Callable
+from importlib import import_module
+
+from leanops.domain.errors import UsageError
+from leanops.ports.queue import Queue
+
+QUEUES = {
+    "sqlite": "leanops.adapters.sql.queue:SqlQueue",
+    "postgresql": "leanops.adapters.sql.queue:SqlQueue",
+    "sqs": "leanops.adapters.aws.queue:SqsQueue",
+}
+"""Scheme → module:class, imported when it is chosen; the contract suite runs on each of them."""
+
+
+def open_queue(url: str, clock_ms: Callable[[], int], shortage: Callable[[], str | None] = lambda: None) -> Queue:
+    """The queues behind a URL; `shortage` says why nothing more may be sent."""
+    scheme = url.partition(":")[0].partition("+")[0]
+    if scheme not in QUEUES:
+        raise UsageError(f"{scheme}: is not a kind of queue; choose one of: {', '.join(QUEUES)}")
+    module, _, name = QUEUES[scheme].partition(":")
+    queue: Queue = getattr(import_module(module), name).from_url(url, clock_ms, shortage)
+    return queue
