@@ -2,13 +2,34 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from leanops.domain.table.definitions import TableDefinition
 from leanops.domain.table.history import TableView
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+
+@dataclass(frozen=True)
+class Between:
+    """From a moment on, and before another if there is one."""
+
+    first: datetime
+    end: datetime | None = None
+
+
+@dataclass(frozen=True)
+class StartsWith:
+    """Texts that begin so."""
+
+    text: str
+
+
+Where: TypeAlias = Mapping[str, object]
+"""Column → what it must hold: a value, one of a list, a Between or a StartsWith."""
+NO_FILTER: Where = {}
 
 
 class Catalog(Protocol):
@@ -46,7 +67,7 @@ class Catalog(Protocol):
         """
 
     def select(
-        self, name: str, columns: Sequence[str], where: str = "true", *, at: int | None = None
+        self, name: str, columns: Sequence[str], where: Where = NO_FILTER, *, at: int | None = None
     ) -> list[dict[str, Any]]:
         """Small reads: the rows that match, only these columns; nothing where the table does not exist.
 
@@ -59,13 +80,15 @@ class Catalog(Protocol):
         Where another writer was first, the plan is asked again: so it may look into the table, or raise.
         """
 
-    def delete(self, name: str, where: str, guard: Callable[[], None] = lambda: None) -> None:
+    def delete(self, name: str, where: Where, guard: Callable[[], None] = lambda: None) -> None:
         """Remove the rows that match, in one commit; nothing where the table does not exist.
 
         The guard may refuse by raising: it is asked after the table was read, before each try to commit.
         """
 
-    def replace(self, name: str, where: str, rows: Sequence[Mapping[str, Any]], *, only_at: int | None = None) -> bool:
+    def replace(
+        self, name: str, where: Where, rows: Sequence[Mapping[str, Any]], *, only_at: int | None = None
+    ) -> bool:
         """Remove the rows that match and append these, in one commit; False where the head is not the one named."""
 
     def count(self, name: str) -> int:

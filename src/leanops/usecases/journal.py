@@ -19,17 +19,15 @@ def open_batch(platform: Platform, topic: str, layer: str) -> Batch | None:
 
 def begin(platform: Platform, batch: Batch, lease: Lease) -> None:
     """Write down a batch before any of its work."""
-    platform.step("before intent")
-    pipeline = pipeline_id(batch.topic, batch.layer)
     row: Row = {
-        "pipeline_id": pipeline,
+        "pipeline_id": pipeline_id(batch.topic, batch.layer),
         "batch_id": batch.batch_id,
         "intent": to_text(batch),
         "generation": lease.generation,
         "updated_at": platform.now_ms(),
     }
-    _write(platform, BATCHES, row, lease.generation)
-    platform.step("after intent")
+    with platform.durable("intent"):
+        _write(platform, BATCHES, row, lease.generation)
 
 
 def close(platform: Platform, batch: Batch) -> None:
@@ -37,9 +35,8 @@ def close(platform: Platform, batch: Batch) -> None:
     key = (pipeline_id(batch.topic, batch.layer),)
     stored = platform.state.get(BATCHES, key)
     if stored and stored.row["batch_id"] == batch.batch_id:
-        platform.step("before close")
-        platform.state.delete(BATCHES, key, expected=stored.revision)
-        platform.step("after close")
+        with platform.durable("close"):
+            platform.state.delete(BATCHES, key, expected=stored.revision)
 
 
 def set_checkpoint(platform: Platform, topic: str, layer: str, mark: Watermark, lease: Lease) -> None:
@@ -58,9 +55,8 @@ def set_checkpoint(platform: Platform, topic: str, layer: str, mark: Watermark, 
     stored = platform.state.get(CHECKPOINTS, (pipeline_id(topic, layer), "watermark"))
     if stored and stored.row["snapshot_id"] == mark.snapshot_id:
         return
-    platform.step("before checkpoint")
-    _write(platform, CHECKPOINTS, row, lease.generation)
-    platform.step("after checkpoint")
+    with platform.durable("checkpoint"):
+        _write(platform, CHECKPOINTS, row, lease.generation)
 
 
 def checkpoint(platform: Platform, topic: str, layer: str) -> Row | None:
@@ -102,7 +98,7 @@ def abandon(platform: Platform, topic: str, layer: str, table: str | None, lease
     platform.state.put_many(ABANDONED_BATCHES, [{**given_up, "abandoned_at": platform.now_ms()}])
     databases = platform.rules.databases
     errors = databases.parse_errors if layer == STANDARDIZED else databases.errors
-    platform.catalog.delete(errors, f"batch_id = '{batch.batch_id}'", guard=lambda: check(platform, lease))
+    platform.catalog.delete(errors, {"batch_id": batch.batch_id}, guard=lambda: check(platform, lease))
     close(platform, batch)
     return True
 
@@ -118,8 +114,9 @@ def recorded_batches(platform: Platform, batch_ids: Sequence[str]) -> set[str]:
     if not batch_ids:
         return set()
     history = platform.rules.databases.ops_table("job_run_history")
-    names = ", ".join(f"'{batch_id}'" for batch_id in batch_ids)
-    return {str(row["batch_id"]) for row in platform.catalog.select(history, ["batch_id"], f"batch_id in ({names})")}
+    return {
+        str(row["batch_id"]) for row in platform.catalog.select(history, ["batch_id"], {"batch_id": list(batch_ids)})
+    }
 
 
 def schema_of_version(platform: Platform, topic: str, version: int) -> Schema:

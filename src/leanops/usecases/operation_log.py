@@ -52,17 +52,15 @@ def agree(platform: Platform, found: Standing, lease: Lease) -> Standing:
 def begin_attempt(platform: Platform, operation: Operation, lease: Lease) -> Operation:
     """Note that tables are built under this lease from now on."""
     attempt = msgspec.structs.replace(operation, attempts=(*operation.attempts, lease.generation))
-    platform.step("before attempt")
-    _update(platform, attempt, Stage.BUILDING, None, lease)
-    platform.step("after attempt")
+    with platform.durable("attempt"):
+        _update(platform, attempt, Stage.BUILDING, None, lease)
     return attempt
 
 
 def advance(platform: Platform, operation: Operation, lease: Lease) -> None:
     """From here it only goes forward."""
-    platform.step("before going")
-    _update(platform, operation, Stage.GOING, None, lease)
-    platform.step("after going")
+    with platform.durable("going"):
+        _update(platform, operation, Stage.GOING, None, lease)
 
 
 def block(platform: Platform, operation: Operation, reason: str, lease: Lease) -> None:
@@ -74,9 +72,8 @@ def close(platform: Platform, operation: Operation, lease: Lease) -> None:
     """Note that an operation is finished or undone."""
     stored = platform.state.get(OPERATIONS, (operation.topic,))
     if stored and stored.row["operation_id"] == operation.operation_id:
-        platform.step("before operation closed")
-        _write(platform, operation, Stage.CLOSED, None, lease, stored)
-        platform.step("after operation closed")
+        with platform.durable("operation closed"):
+            _write(platform, operation, Stage.CLOSED, None, lease, stored)
 
 
 def _update(platform: Platform, operation: Operation, stage: Stage, blocked: str | None, lease: Lease) -> None:

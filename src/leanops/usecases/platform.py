@@ -1,7 +1,8 @@
 """What every use case works with: ports and settings, put together by a runtime."""
 
 import hmac
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from leanops.domain.errors import UsageError, WrongKeyError, reason_of
@@ -87,6 +88,13 @@ class Platform:
     """One line for a failure that stops only a part of the work; a runtime may keep its trace too."""
     step: Callable[[str], None] = no_step
     """Called before and after every durable step; tests stop the work here as a kill would."""
+
+    @contextmanager
+    def durable(self, name: str) -> Iterator[None]:
+        """A durable step, with a place before and after it where a test can stop the work."""
+        self.step(f"before {name}")
+        yield
+        self.step(f"after {name}")
 
     def now_ms(self) -> int:
         return millis(self.clock())

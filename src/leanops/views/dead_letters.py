@@ -24,5 +24,5 @@ def archived(files: Files, error: dict[str, Any]) -> Archived | None:
 
 def has_letters(sources: Sources, topic: str) -> bool:
     """Whether a topic, registered or not, has dead letters."""
-    where = f"topic_name = '{check_topic(topic)}'"
+    where = {"topic_name": check_topic(topic)}
     return bool(sources.catalog.select(sources.databases.dlq_errors, ["error_id"], where))

@@ -7,13 +7,14 @@ from typing import Any
 from leanops.domain.payload.evolution import ADDED, REMOVED
 from leanops.domain.table.batch import CURATED
 from leanops.domain.table.definitions import OPS
+from leanops.ports.tables import Between
 from leanops.views.sources import Sources
 
 
 def list_drift(sources: Sources, *, topic: str | None, after: datetime) -> list[dict[str, Any]]:
     """The rows of drift_log from a moment on, newest first."""
     log = sources.databases.ops_table("drift_log")
-    where = f"detected_ts >= '{after.isoformat()}'" + (f" and topic_name = '{topic}'" if topic else "")
+    where = {"detected_ts": Between(after), **({"topic_name": topic} if topic else {})}
     rows = sources.catalog.select(log, list(OPS["drift_log"].columns), where)
     found = [{**row, "details": json.loads(row["details"] or "{}")} for row in rows]
     return sorted(found, key=lambda row: (-row["detected_ts"].timestamp(), row["topic_name"], row["column_name"]))

@@ -13,6 +13,7 @@ from leanops.domain.errors import UsageError
 from leanops.domain.failures import DEAD_LETTERS
 from leanops.domain.table.batch import CURATED, STANDARDIZED
 from leanops.ports.query import quoted
+from leanops.ports.tables import Between
 from leanops.views.error_status import RESOLVED, SUPERSEDED, UNSETTLED, settled
 from leanops.views.sources import Sources
 
@@ -32,7 +33,6 @@ _COLUMNS = (
     "status",
     "attempts",
 )
-_PLAIN = re.compile(r"[A-Za-z0-9._:#/-]{1,256}")
 _HEX = re.compile(r"[0-9a-f]{6,32}")
 
 
@@ -149,16 +149,13 @@ def payload_of(sources: Sources, error: dict[str, Any]) -> Payload | None:
     """The event of an error, from the RAW table and day its `source` names; None where it is gone."""
     table, _, day_text = str(error["source"]).partition("/publish_time_day=")
     day = datetime.strptime(day_text, "%Y-%m-%d").replace(tzinfo=UTC)
-    where = f"publish_time >= '{day.isoformat()}' and publish_time < '{(day + timedelta(days=1)).isoformat()}'"
     message = str(error["message_id"])
-    if _PLAIN.fullmatch(message):
-        where += f" and message_id = '{message}'"
+    where = {"publish_time": Between(day, day + timedelta(days=1)), "message_id": message}
     rows = sources.catalog.select(table, ["message_id", "ingestion_ts", "json_payload", "attributes"], where)
-    copies = [row for row in rows if row["message_id"] == message]
-    if not copies:
+    if not rows:
         return None
-    first = min(copies, key=lambda row: int(row["ingestion_ts"]))
-    return Payload(first["json_payload"], first["attributes"], len(copies))
+    first = min(rows, key=lambda row: int(row["ingestion_ts"]))
+    return Payload(first["json_payload"], first["attributes"], len(rows))
 
 
 def summary(failures: list[dict[str, Any]]) -> str:

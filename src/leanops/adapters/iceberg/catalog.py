@@ -5,10 +5,12 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from datetime import date, timedelta
+from datetime import date, datetime, timedelta
+from functools import reduce
 from typing import Any, TypeVar
 
 import pyarrow as pa
+from pyiceberg import expressions
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import (
     CommitFailedException,
@@ -40,10 +42,15 @@ from leanops.adapters.iceberg.transactions import Append, Once
 from leanops.domain.errors import CommitRefusedError, PermanentError
 from leanops.domain.table.definitions import TableDefinition
 from leanops.domain.table.history import Snapshot, TableView
+from leanops.ports.tables import NO_FILTER, Between, StartsWith, Where
 
 Result = TypeVar("Result")
 # What is to be removed is often not there, and nobody has to be told.
 warnings.filterwarnings("ignore", "Delete operation did not match any records")
+
+
+_filters: Any = expressions
+"""Their constructors take what their types do not say."""
 
 
 class IcebergCatalog:
@@ -157,32 +164,33 @@ class IcebergCatalog:
             self._retried(name, append)
 
     def select(
-        self, name: str, columns: Sequence[str], where: str = "true", *, at: int | None = None
+        self, name: str, columns: Sequence[str], where: Where = NO_FILTER, *, at: int | None = None
     ) -> list[dict[str, Any]]:
         try:
             table = self._catalog.load_table(name)
         except NoSuchTableError:
             return []
-        scan = table.scan(selected_fields=tuple(columns), snapshot_id=at)
-        found = scan if where == "true" else scan.filter(where)
-        return list(found.to_arrow().to_pylist())
+        scan = table.scan(_expression(where), selected_fields=tuple(columns), snapshot_id=at)
+        return list(scan.to_arrow().to_pylist())
 
-    def delete(self, name: str, where: str, guard: Callable[[], None] = lambda: None) -> None:
+    def delete(self, name: str, where: Where, guard: Callable[[], None] = lambda: None) -> None:
         def remove(table: Table) -> None:
             guard()
             with Once(table) as transaction:
-                transaction.delete(where)
+                transaction.delete(_expression(where))
 
         if self._catalog.table_exists(name):
             self._retried(name, remove)
 
-    def replace(self, name: str, where: str, rows: Sequence[Mapping[str, Any]], *, only_at: int | None = None) -> bool:
+    def replace(
+        self, name: str, where: Where, rows: Sequence[Mapping[str, Any]], *, only_at: int | None = None
+    ) -> bool:
         def overwrite(table: Table) -> bool:
             if only_at not in (None, table.metadata.current_snapshot_id):
                 return False
             with Once(table) as transaction:
                 data = pa.Table.from_pylist(list(rows), schema=table.schema().as_arrow())
-                transaction.overwrite(data, overwrite_filter=where)
+                transaction.overwrite(data, overwrite_filter=_expression(where))
             return True
 
         return self._retried(name, overwrite)
@@ -334,3 +342,21 @@ def _partition_value(field: PartitionField, value: Any) -> Any:
     """A partition's value as people write it; files hold days as numbers."""
     is_day = isinstance(field.transform, DayTransform) and value is not None
     return date(1970, 1, 1) + timedelta(days=value) if is_day else value
+
+
+def _expression(where: Where) -> Any:
+    return reduce(_filters.And, (_condition(column, value) for column, value in where.items()), _filters.AlwaysTrue())
+
+
+def _condition(column: str, value: Any) -> Any:
+    match value:
+        case Between(first, None):
+            return _filters.GreaterThanOrEqual(column, first.isoformat())
+        case Between(first, datetime() as end):
+            return _condition(column, Between(first)) & _filters.LessThan(column, end.isoformat())
+        case StartsWith(text):
+            return _filters.StartsWith(column, text)
+        case list():
+            return _filters.In(column, value)
+        case _:
+            return _filters.EqualTo(column, value)

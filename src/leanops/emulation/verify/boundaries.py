@@ -67,7 +67,7 @@ def boundaries_of(runtime: Embedded, topic: str) -> Boundaries:
     """How a topic was cut into batches; a batch that was recorded late stands where it read, not where it was told."""
     databases, catalog = runtime.platform.rules.databases, runtime.platform.catalog
     history = databases.ops_table("job_run_history")
-    rows = catalog.select(history, list(_COLUMNS), f"topic_name = '{topic}'")
+    rows = catalog.select(history, list(_COLUMNS), {"topic_name": topic})
     raw = databases.raw_table(topic)
     table = runtime.catalog.load_table(raw) if catalog.load(raw) else None
     entries = _entries(table) if table else []

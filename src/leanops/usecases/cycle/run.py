@@ -255,9 +255,8 @@ class _Cycle:
         name = databases.parse_errors if layer == STANDARDIZED else databases.errors
         self.platform.catalog.create(name, ERRORS)
         rows = reduce(DataFrame.unionByName, (errors for _, errors in found))
-        self.platform.step("before errors")
-        self.platform.lake().add_errors(rows, name, [topic for topic, _ in found])
-        self.platform.step("after errors")
+        with self.platform.durable("errors"):
+            self.platform.lake().add_errors(rows, name, [topic for topic, _ in found])
 
     def _commit(self, job: _Job, layer: str) -> None:
         prepared = job.prepared

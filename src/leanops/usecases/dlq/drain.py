@@ -16,6 +16,7 @@ from leanops.domain.table.history import TableView, expirable
 from leanops.ports.files import Files
 from leanops.ports.queue import DEAD, MAX_RECEIVES, Queue, dead_letters
 from leanops.ports.state import ERROR_TRACKER, Row, Stored
+from leanops.ports.tables import Where
 from leanops.usecases.ingest.archive import archive, exceeded
 from leanops.usecases.leases import Lease, check, held
 from leanops.usecases.platform import Platform
@@ -58,9 +59,8 @@ def process(
         while received := queue.receive(dead, MESSAGES_PER_RECEIVE, VISIBILITY_S):
             reason = f"it was received {MAX_RECEIVES} times and never succeeded"
             letters = [letter for message in received for letter in exceeded(topic, message, reason)]
-            platform.step("before archive")
-            archive(letters, files, platform.state, platform.clock)
-            platform.step("after archive")
+            with platform.durable("archive"):
+                archive(letters, files, platform.state, platform.clock)
             queue.delete(dead, [message.receipt for message in received])
             platform.step("after delete")
             archived += len(letters)
@@ -113,10 +113,9 @@ def drain(platform: Platform) -> Drained:
         noted = platform.state.rows(ERROR_TRACKER)
         while letters := list(islice(noted, LETTERS_PER_COMMIT)):
             _move(platform, lease, letters, result)
-            platform.step("before forget letters")
-            for letter in letters:
-                _forget(platform, letter)
-            platform.step("after forget letters")
+            with platform.durable("forget letters"):
+                for letter in letters:
+                    _forget(platform, letter)
     return result
 
 
@@ -167,12 +166,10 @@ def _forget(platform: Platform, letter: Stored) -> None:
         platform.state.delete(ERROR_TRACKER, ERROR_TRACKER.key_of(letter.row), expected=letter.revision)
 
 
-def these(rows: Iterable[Mapping[str, Any]]) -> str:
-    """A filter for the errors of these rows; their ids are hex and their topics checked, so neither holds a quote."""
+def these(rows: Iterable[Mapping[str, Any]]) -> Where:
+    """A filter for the errors of these rows."""
     found = list(rows)
-    topics = ", ".join(f"'{topic}'" for topic in sorted({str(row["topic_name"]) for row in found}))
-    ids = ", ".join(f"'{row['error_id']}'" for row in found)
-    return f"topic_name in ({topics}) and error_id in ({ids})"
+    return {name: sorted({str(row[name]) for row in found}) for name in ("topic_name", "error_id")}
 
 
 def _rows(platform: Platform, like: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

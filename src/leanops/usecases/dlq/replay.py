@@ -17,6 +17,7 @@ from leanops.domain.table.definitions import ERRORS
 from leanops.ports.files import Files
 from leanops.ports.queue import Outgoing, Queue
 from leanops.ports.state import IDEMPOTENCY_KEYS
+from leanops.ports.tables import StartsWith
 from leanops.usecases.audit import record_action
 from leanops.usecases.dlq.drain import alone, these
 from leanops.usecases.ingest.pack import messages
@@ -72,17 +73,17 @@ class Done:
 
 def selected(platform: Platform, selection: Selection) -> list[Row]:
     """The rows of dlq_errors that are meant."""
-    conditions = []
+    where: dict[str, object] = {}
     if selection.topic is not None:
-        conditions.append(f"topic_name = '{check_topic(selection.topic)}'")
+        where["topic_name"] = check_topic(selection.topic)
     if selection.error_id is None:
-        conditions.append(f"status = '{Status.OPEN.value}'")
+        where["status"] = Status.OPEN.value
     elif _HEX.fullmatch(selection.error_id):
-        conditions.append(f"error_id like '{selection.error_id}%'")
+        where["error_id"] = StartsWith(selection.error_id)
     else:
-        raise UsageError(f"{selection.error_id!r} is no error id; see them with: leanops dlq list")
+        raise UsageError(f"{selection.error_id!r} is not an error id; see them with: leanops dlq list")
     table = platform.rules.databases.dlq_errors
-    rows = platform.catalog.select(table, list(ERRORS.columns), " and ".join(conditions))
+    rows = platform.catalog.select(table, list(ERRORS.columns), where)
     if selection.error_id is not None and not rows:
         raise UsageError(f"there is no dead letter {selection.error_id!r}; see them with: leanops dlq list")
     fitting = [row for row in rows if selection.rule in (None, *(failure["rule"] for failure in row["failures"]))]
@@ -197,9 +198,8 @@ class _Replay:
         taken: list[Row] = []
         try:
             for piece in _batched(waiting, self.pace.piece):
-                self.platform.step("before send")
-                taken += self._taken(piece)
-                self.platform.step("after send")
+                with self.platform.durable("send"):
+                    taken += self._taken(piece)
                 self.pace.wait(len(piece))
         except (Exception, KeyboardInterrupt):
             _mark(self.platform, taken, Status.REPLAYED)
@@ -267,9 +267,8 @@ def _mark(platform: Platform, rows: Sequence[Row], status: Status) -> None:
     if not rows:
         return
     marked = [{**row, "status": status.value, "status_ts": platform.clock()} for row in rows]
-    platform.step("before mark")
-    platform.catalog.replace(platform.rules.databases.dlq_errors, these(marked), marked)
-    platform.step("after mark")
+    with platform.durable("mark"):
+        platform.catalog.replace(platform.rules.databases.dlq_errors, these(marked), marked)
 
 
 def _done(row: Row, outcome: Outcome) -> Done:

@@ -110,12 +110,11 @@ def _flush(stream: Stream, flush_id: str) -> Flushed:
             continue
         result.records += len(records)
         result.tables[topic] = time.perf_counter() - started
-    platform.step("before forget")
-    if left:
-        buffer.keep(flush_id, left, RETRY_S)
-    else:
-        buffer.forget(flush_id)
-    platform.step("after forget")
+    with platform.durable("forget"):
+        if left:
+            buffer.keep(flush_id, left, RETRY_S)
+        else:
+            buffer.forget(flush_id)
     return result
 
 
@@ -157,10 +156,9 @@ def _land(stream: Stream, topic: str, records: Sequence[RawRecord], flush_id: st
             return None
         return _expired(stream, topic, table)
 
-    platform.step("before land")
-    columns = {name: list(map(attrgetter(name), records)) for name in RAW.columns}
-    platform.catalog.land(platform.rules.databases.raw_table(topic), RAW, columns, {FLUSH_ID: flush_id}, plan)
-    platform.step("after land")
+    with platform.durable("land"):
+        columns = {name: list(map(attrgetter(name), records)) for name in RAW.columns}
+        platform.catalog.land(platform.rules.databases.raw_table(topic), RAW, columns, {FLUSH_ID: flush_id}, plan)
 
 
 def _expired(stream: Stream, topic: str, raw: TableView) -> Sequence[int]:

@@ -19,9 +19,8 @@ def activate(platform: Platform, operation: Operation, lease: Lease) -> Schema:
     topic, version = operation.topic, operation.version
     check(platform, lease)
     _hide_errors(platform, operation)
-    platform.step("before activate")
-    platform.schemas.activate(topic, version)
-    platform.step("after activate")
+    with platform.durable("activate"):
+        platform.schemas.activate(topic, version)
     schema = platform.schemas.active(topic)
     assert schema is not None
     record_version(platform, topic, schema, operation.classification, operation.actor)
@@ -43,20 +42,18 @@ def _hide_errors(platform: Platform, operation: Operation) -> None:
     databases = platform.rules.databases
     if hidden and _has_errors(platform, databases.errors, operation.topic):
         paths = [column.path for column in hidden if column.path]
-        platform.step("before hide")
-        platform.lake().hide_values(databases.errors, operation.topic, [column.name for column in hidden], paths)
-        platform.step("after hide")
+        with platform.durable("hide"):
+            platform.lake().hide_values(databases.errors, operation.topic, [column.name for column in hidden], paths)
     if after.keys.pii and not before.keys.pii:
         for name in (databases.errors, databases.parse_errors):
             if _has_errors(platform, name, operation.topic):
-                platform.step("before forget keys")
-                platform.lake().forget_keys(name, operation.topic, operation.version)
-                platform.step("after forget keys")
+                with platform.durable("forget keys"):
+                    platform.lake().forget_keys(name, operation.topic, operation.version)
 
 
 def _has_errors(platform: Platform, name: str, topic: str) -> bool:
     """Whether there is anything to hide; Spark is not started for nothing."""
-    return bool(platform.catalog.select(name, ["error_id"], f"topic_name = '{topic}'"))
+    return bool(platform.catalog.select(name, ["error_id"], {"topic_name": topic}))
 
 
 def fingerprint(schema: Schema) -> str:
@@ -80,12 +77,11 @@ def record_version(platform: Platform, topic: str, schema: Schema, classificatio
     }
 
     def missing() -> list[dict[str, Any]]:
-        known = platform.catalog.select(versions, ["topic_name", "version"], f"version = {schema.version}")
-        return [] if any(found["topic_name"] == topic for found in known) else [row]
+        ours = {"topic_name": topic, "version": schema.version}
+        return [] if platform.catalog.select(versions, ["version"], ours) else [row]
 
-    platform.step("before version")
-    platform.catalog.append_planned(versions, missing)
-    platform.step("after version")
+    with platform.durable("version"):
+        platform.catalog.append_planned(versions, missing)
 
 
 def _log_columns(platform: Platform, operation: Operation, schema: Schema) -> None:
@@ -101,13 +97,12 @@ def _log_columns(platform: Platform, operation: Operation, schema: Schema) -> No
     said = {"detected_ts": now, "topic_name": operation.topic, "source_layer": "curated", "details": details}
 
     def missing() -> list[dict[str, Any]]:
-        where = f"topic_name = '{operation.topic}' and source_layer = 'curated'"
+        where = {"topic_name": operation.topic, "source_layer": "curated"}
         logged = platform.catalog.select(log, ["details"], where)
         return [] if any(row["details"] == details for row in logged) else [{**said, **row} for row in found]
 
-    platform.step("before drift")
-    platform.catalog.append_planned(log, missing)
-    platform.step("after drift")
+    with platform.durable("drift"):
+        platform.catalog.append_planned(log, missing)
 
 
 def _column_drift(before: Schema, after: Schema) -> list[dict[str, Any]]:

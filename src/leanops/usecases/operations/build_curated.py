@@ -92,10 +92,9 @@ def append_good(shadow: Shadow, mark: str, good: DataFrame, counts: Mapping[str,
         secret=sealing_key(shadow.platform, batch.topic, shadow.schema),
     )
     check(shadow.platform, shadow.lease)
-    shadow.platform.step("before shadow curated")
-    said = {f"leanops.count.{name}": str(count) for name, count in counts.items()}
-    shadow.lake.append(rows, shadow.curated, {"leanops.batch-id": mark, **said})
-    shadow.platform.step("after shadow curated")
+    with shadow.platform.durable("shadow curated"):
+        said = {f"leanops.count.{name}": str(count) for name, count in counts.items()}
+        shadow.lake.append(rows, shadow.curated, {"leanops.batch-id": mark, **said})
 
 
 def _rows(shadow: Shadow) -> int:

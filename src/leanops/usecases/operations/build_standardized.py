@@ -119,10 +119,9 @@ def _standardize(shadow: Shadow, number: int, portion: Portion) -> None:
         if prepared.errors is not None:
             shadow.append_errors(prepared.errors, shadow.parse_errors)
         check(shadow.platform, shadow.lease)
-        shadow.platform.step("before shadow standardized")
-        summary = {**prepared.merge.summary, "leanops.batch-id": mark}
-        shadow.lake.merge(prepared.source_rows, replace(prepared.merge, summary=summary))
-        shadow.platform.step("after shadow standardized")
+        with shadow.platform.durable("shadow standardized"):
+            summary = {**prepared.merge.summary, "leanops.batch-id": mark}
+            shadow.lake.merge(prepared.source_rows, replace(prepared.merge, summary=summary))
     finally:
         prepared.free()
 
@@ -156,9 +155,8 @@ def _append_base(shadow: Shadow, kept: DataFrame, rows: int) -> None:
     base = kept.withColumns({"_batch_seq": F.lit(batch.batch_seq).cast("bigint"), "_batch_id": F.lit(batch.batch_id)})
     check(shadow.platform, shadow.lease)
     summary = {**mark.summary(), "leanops.batch-id": f"{shadow.operation.operation_id}/retired"}
-    shadow.platform.step("before shadow base")
-    shadow.lake.append(base, shadow.standardized, summary)
-    shadow.platform.step("after shadow base")
+    with shadow.platform.durable("shadow base"):
+        shadow.lake.append(base, shadow.standardized, summary)
 
 
 def _on_days(days: Sequence[Any]) -> Column:

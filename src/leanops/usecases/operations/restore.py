@@ -8,6 +8,7 @@ from leanops.domain.errors import CommitRefusedError
 from leanops.domain.table.batch import CURATED, STANDARDIZED
 from leanops.domain.table.history import Snapshot, TableView, has_batch, is_ancestor, valid_watermark
 from leanops.domain.table.operation import Operation
+from leanops.ports.tables import Where
 from leanops.usecases.leases import Lease, check
 from leanops.usecases.operations.swap import head_to_replace
 from leanops.usecases.platform import Platform
@@ -35,10 +36,9 @@ def _roll_back_curated(platform: Platform, operation: Operation, table_name: str
         pause_topic(platform, operation.topic, reason, guard=lambda: check(platform, lease))
         return
     check(platform, lease)
-    platform.step("before rollback curated")
-    head = head_to_replace(platform, operation, CURATED, name, lease)
-    platform.catalog.roll_back(name, operation.curated_back_to, only_at=head)
-    platform.step("after rollback curated")
+    with platform.durable("rollback curated"):
+        head = head_to_replace(platform, operation, CURATED, name, lease)
+        platform.catalog.roll_back(name, operation.curated_back_to, only_at=head)
 
 
 def _roll_back_standardized(platform: Platform, operation: Operation, lease: Lease) -> None:
@@ -83,20 +83,19 @@ def take_back_errors(platform: Platform, operation: Operation) -> None:
         (databases.errors, operation.curated_batch),
     ):
         view = platform.catalog.load(name)
-        written = f"topic_name = '{operation.topic}' and batch_id = '{batch_id}'"
+        written = {"topic_name": operation.topic, "batch_id": batch_id}
         ours = platform.catalog.select(name, ["error_id", "attempts"], written)
         if view is None or not ours:
             continue
         renewed = {row["error_id"] for row in ours if row["attempts"] > 1}
         before = _rows_before(platform, view, operation.topic, written) if renewed else []
         # What they were is gone with its snapshot: a row with newer failures is better than none.
-        goes = f"{written} and attempts = 1" if renewed and not before else written
-        platform.step("before errors taken back")
-        platform.catalog.replace(name, goes, [row for row in before if row["error_id"] in renewed])
-        platform.step("after errors taken back")
+        goes = {**written, "attempts": 1} if renewed and not before else written
+        with platform.durable("errors taken back"):
+            platform.catalog.replace(name, goes, [row for row in before if row["error_id"] in renewed])
 
 
-def _rows_before(platform: Platform, view: TableView, topic: str, written: str) -> list[dict[str, Any]]:
+def _rows_before(platform: Platform, view: TableView, topic: str, written: Where) -> list[dict[str, Any]]:
     """The topic's rows just before these were written; nobody else writes rows of a topic during its operation."""
 
     def holds(snapshot: Snapshot) -> bool:
@@ -107,4 +106,4 @@ def _rows_before(platform: Platform, view: TableView, topic: str, written: str) 
     if not first:
         return []
     at = history[first - 1].snapshot_id
-    return platform.catalog.select(view.name, list(view.columns), f"topic_name = '{topic}'", at=at)
+    return platform.catalog.select(view.name, list(view.columns), {"topic_name": topic}, at=at)

@@ -68,9 +68,8 @@ def continue_attempts(platform: Platform, operation: Operation) -> None:
         names = (shadow_tables(platform, operation, attempt)[what] for attempt in reversed(earlier))
         newest = next((name for name in names if platform.catalog.load(name)), None)
         if newest:
-            platform.step("before fork")
-            platform.catalog.fork(mine[what], newest)
-            platform.step("after fork")
+            with platform.durable("fork"):
+                platform.catalog.fork(mine[what], newest)
 
 
 def forget_shadows(platform: Platform, operation: Operation) -> None:
@@ -141,9 +140,8 @@ class Shadow:
     def append_errors(self, rows: DataFrame, name: str) -> None:
         """Error rows into a shadow, each once."""
         check(self.platform, self.lease)
-        self.platform.step("before shadow errors")
-        self.lake.add_errors(rows, name, [self.operation.topic])
-        self.platform.step("after shadow errors")
+        with self.platform.durable("shadow errors"):
+            self.lake.add_errors(rows, name, [self.operation.topic])
 
     def summed(self, name: str, counts: Sequence[str]) -> dict[str, int]:
         """Counts of all portions of a table, as its commits say them."""

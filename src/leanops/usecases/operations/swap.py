@@ -68,9 +68,8 @@ def _put_errors(shadow: Shadow, source: str, target: str) -> None:
         return
     platform.catalog.create(target, ERRORS)
     check(platform, shadow.lease)
-    platform.step("before errors")
-    shadow.lake.put_errors(shadow.lake.at(source, view.head), target, shadow.operation.topic)
-    platform.step("after errors")
+    with platform.durable("errors"):
+        shadow.lake.put_errors(shadow.lake.at(source, view.head), target, shadow.operation.topic)
 
 
 def _swap_standardized(shadow: Shadow) -> LayerResult:

@@ -33,9 +33,8 @@ def without_late_batches(platform: Platform, topic: str, layer: str, table: Tabl
         )
         record_failure(platform, topic, layer, reason, park=True)
         raise UnbalancedBatchError(reason)
-    platform.step("before late batch taken out")
-    platform.catalog.roll_back(table.name, oldest.parent_id, only_at=table.head)
-    platform.step("after late batch taken out")
+    with platform.durable("late batch taken out"):
+        platform.catalog.roll_back(table.name, oldest.parent_id, only_at=table.head)
     again = platform.catalog.load(table.name)
     assert again is not None
     return again

@@ -66,9 +66,8 @@ def record(
         known = recorded_batches(platform, [result.batch.batch_id for _, result in ours]) if is_repeated else set()
         return [_row(cycle_id, topic, result) for topic, result in ours if result.batch.batch_id not in known]
 
-    platform.step("before run record")
-    platform.catalog.append_planned(history, rows)
-    platform.step("after run record")
+    with platform.durable("run record"):
+        platform.catalog.append_planned(history, rows)
     for topic, result in done:
         if is_held(platform, leases[topic]):
             close(platform, result.batch)
@@ -107,17 +106,15 @@ def _record_drift(platform: Platform, topics: list[str], leases: Mapping[str, Le
         logged = _logged_drift(platform, log, unsure) if unsure else set()
         return [row for row in found if row["topic_name"] in ours and _identity(row) not in logged]
 
-    platform.step("before drift")
-    platform.catalog.append_planned(log, rows)
-    platform.step("after drift")
+    with platform.durable("drift"):
+        platform.catalog.append_planned(log, rows)
     for topic in {row["topic_name"] for row in found if is_held(platform, leases[row["topic_name"]])}:
         mark_logged(platform, topic, list(columns[topic]))
 
 
 def _logged_drift(platform: Platform, log: str, topics: list[str]) -> set[tuple[str, ...]]:
     """What drift_log has, where the note of it is missing: after a kill between both, or when the memory was lost."""
-    names = ", ".join(f"'{topic}'" for topic in topics)
-    where = f"source_layer = '{STANDARDIZED}' and topic_name in ({names})"
+    where = {"source_layer": STANDARDIZED, "topic_name": topics}
     return {_identity(row) for row in platform.catalog.select(log, _DRIFT_IDENTITY, where)}
 
 

@@ -281,9 +281,8 @@ class _Work:
         added = {name: column for name, column in added.items() if name not in self.target.columns}
         added |= {name: ("string", path) for path, name in plan.added.items()}
         if added:
-            self.platform.step("before alter")
-            self.platform.catalog.alter(self.target.name, added)
-            self.platform.step("after alter")
+            with self.platform.durable("alter"):
+                self.platform.catalog.alter(self.target.name, added)
         return plan
 
     def _current(self, events: DataFrame, bounds: Bounds) -> DataFrame | None:

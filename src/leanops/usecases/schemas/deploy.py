@@ -104,7 +104,7 @@ def _deploy(
 def _audit(platform: Platform, topic: str, deployed: Deployed, source: str, action: str) -> None:
     """A version is recorded once, whatever was interrupted; that old rows follow it, as often as they do."""
     details, log = {"version": deployed.schema.version, "file": source}, platform.rules.databases.ops_table("audit_log")
-    rows = platform.catalog.select(log, ["details"], f"topic_name = '{topic}'")
+    rows = platform.catalog.select(log, ["details"], {"topic_name": topic})
     versions = {json.loads(row["details"]).get("version") for row in rows if row["details"]}
     is_again = not deployed.is_new and deployed.scope != Scope.NONE
     if is_again or deployed.schema.version not in versions:

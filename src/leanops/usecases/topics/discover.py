@@ -220,6 +220,5 @@ def _mark(platform: Platform, project: str, seen: _Comparison, done: Iterable[Fo
         if after != row:
             changed.append({**after, "updated_ts": now})
     if changed:
-        names = ", ".join(f"'{row['topic_name']}'" for row in changed)
         registry = platform.rules.databases.ops_table("topic_registry")
-        platform.catalog.replace(registry, f"topic_name in ({names})", changed)
+        platform.catalog.replace(registry, {"topic_name": [row["topic_name"] for row in changed]}, changed)
