@@ -3,6 +3,7 @@
 import re
 import shutil
 import subprocess
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -61,3 +62,13 @@ def test_the_source_holds_no_unfinished_business(tracked: list[Path]) -> None:
 def test_no_environment_or_cache_is_tracked(tracked: list[Path]) -> None:
     unwanted = {"__pycache__", ".venv", ".venv-spark41", ".pytest_cache", ".hypothesis"}
     assert [str(path) for path in tracked if unwanted & set(path.relative_to(ROOT).parts)] == []
+
+
+def test_whatever_the_code_reads_is_part_of_the_package(tracked: list[Path]) -> None:
+    packaged = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["setuptools"][
+        "package-data"
+    ]
+    package = ROOT / "src" / "leanops"
+    beside = [path.relative_to(package) for path in tracked if path.is_relative_to(package) and path.suffix != ".py"]
+    assert len(beside) > 4
+    assert [path for path in beside if not any(path.match(pattern) for pattern in packaged["leanops"])] == []

@@ -10,9 +10,9 @@ from typing import Literal
 import pytest
 from playwright.sync_api import Browser, Locator, Page
 
-from leanops.emulation.report.flow import LEAST
 from leanops.emulation.report.numbers import report_of
 from leanops.emulation.report.page import page_of
+from leanops.emulation.report.picture import LEAST
 from tests.support.emulation.verdicts import HOSTILE, broken, rows, scenario, verdict
 
 WIDE, NARROW = 1_280, 390

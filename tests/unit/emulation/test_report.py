@@ -13,10 +13,11 @@ import pyarrow as pa
 import pytest
 import typer
 
-from leanops.emulation.report.flow import BAD, LEAST, drawn, graph_of
-from leanops.emulation.report.markup import Markup, element
+from leanops.emulation.report.flow import BAD, graph_of
 from leanops.emulation.report.numbers import Flow, Report, flow_of, report_of
 from leanops.emulation.report.page import page_of
+from leanops.emulation.report.picture import LEAST, Screen, drawn
+from leanops.emulation.scenario import Scenario, Step
 from leanops.emulation.verify.fates import Database
 from leanops.emulation.verify.verdict import Verdict, counted
 from leanops.entrypoints.cli.emulation.verdicts import judge, summarise, tell
@@ -156,7 +157,8 @@ def test_what_cannot_be_right_looks_bad(odd: str) -> None:
 
 
 def test_bands_are_as_wide_as_their_counts_and_no_box_covers_another() -> None:
-    drawing = drawn(graph_of(report().flow), (0.0, 100.0, 200.0, 300.0, 400.0), 300.0)
+    screen = Screen(500.0, (0.0, 100.0, 200.0, 300.0, 400.0), 300.0)
+    drawing = drawn(graph_of(report().flow), screen, ("",) * 5)
     wide = [band for band in drawing.bands if band.width > LEAST]
     ratios = [band.width / band.count for band in wide]
     assert len(wide) > 5
@@ -203,8 +205,31 @@ def test_nothing_of_the_data_becomes_markup() -> None:
     page = page_of(report(broken(HOSTILE)))
     assert HOSTILE not in page
     assert "<script" not in page
-    assert "&lt;script&gt;alert(&quot;x&quot;)&lt;/script&gt;&amp;" in page
-    assert element("p", HOSTILE, Markup("<b>"), title=HOSTILE).count("<") == 3
+    assert "&lt;script&gt;alert(&#34;x&#34;)&lt;/script&gt;&amp;" in page
+
+
+def test_a_name_is_text_wherever_it_is_shown() -> None:
+    named = replace(
+        topic(HOSTILE, broken(HOSTILE)),
+        kinds={(HOSTILE, "curated"): 3},
+        copies={HOSTILE: 2},
+        periods={HOSTILE: 3},
+        rules={HOSTILE: 1},
+    )
+    steps = [Step(HOSTILE, HOSTILE, 1.0, 10)]
+    page = page_of(report_of(Scenario(steps=steps), Verdict((named,), (broken(HOSTILE),))))
+    reader = Balanced()
+    reader.feed(page)
+    assert reader.opened == []
+    assert "script" not in reader.seen
+    assert page.count("&lt;script&gt;") > 20
+
+
+def test_a_rule_names_its_first_columns_and_counts_the_others() -> None:
+    rules = {f"rule_min column_{number}": 1_000 - number for number in range(6)}
+    page = page_of(report_of(scenario(), Verdict((replace(topic("orders"), rules=rules),))))
+    named = "column_0 1,000, column_1 999, column_2 998, column_3 997 and 2 more"
+    assert f'<span class="name">rule_min<small>{named}</small></span>' in page
 
 
 def test_the_page_names_no_other_file_or_site_and_closes_what_it_opens() -> None:
@@ -288,13 +313,15 @@ def test_programs_get_every_number_of_the_page(capsys: pytest.CaptureFixture[str
 
 
 class Balanced(HTMLParser):
-    """Knows which elements are open."""
+    """Knows which elements are open, and which it has seen."""
 
     def __init__(self) -> None:
         super().__init__()
         self.opened: list[str] = []
+        self.seen: set[str] = set()
 
     def handle_starttag(self, tag: str, attrs: object) -> None:
+        self.seen.add(tag)
         if tag not in ("meta", "link"):
             self.opened.append(tag)
 

@@ -1,4 +1,4 @@
-"""The flow as a drawing: places in columns, and bands between them as wide as what goes through."""
+"""The flow as a graph: places in columns, and how many events go from one to another."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -112,73 +112,3 @@ def _curated(flow: Flow) -> list[Place]:
         Place("refused", 4, "quarantined, new", refused, BAD, "not right, and Curated has no older version"),
         Place("unread", 4, "passed over", flow.unread, QUIET, "replaced before Curated read them, or not read yet"),
     ]
-
-
-@dataclass(frozen=True)
-class Box:
-    """A place that has its place."""
-
-    place: Place
-    x: float
-    y: float
-    height: float
-
-
-@dataclass(frozen=True)
-class Band:
-    """A link that has its way: from the right edge of one box to the left edge of another."""
-
-    source: Place
-    target: Place
-    count: int
-    x: float
-    y: float
-    to_x: float
-    to_y: float
-    width: float
-
-
-@dataclass(frozen=True)
-class Drawing:
-    """Everything with its measures."""
-
-    boxes: tuple[Box, ...]
-    bands: tuple[Band, ...]
-    height: float
-
-
-BOX = 10.0
-LEAST = 2.0
-"""What is seen however few it is."""
-LINE = 40.0
-"""What a label of two lines needs."""
-GAP = 8.0
-
-
-def drawn(graph: Graph, columns: Sequence[float], height: float) -> Drawing:
-    """The graph with its columns at these places; the fullest column has this height without its gaps."""
-    first = min((place.column for place in graph.places), default=0)
-    totals = [sum(place.count for place in graph.places if place.column == first + at) for at in range(len(columns))]
-    scale = height / max([*totals, 1])
-    widths = {(source, target): max(LEAST, count * scale) for source, target, count in graph.links}
-    boxes, bottom = {}, [0.0] * len(columns)
-    for place in graph.places:
-        comes = sum(width for (_, target), width in widths.items() if target == place.name)
-        goes = sum(width for (source, _), width in widths.items() if source == place.name)
-        tall = max(comes, goes, LEAST)
-        at = place.column - first
-        boxes[place.name] = Box(place, columns[at], bottom[at] + max(0.0, LINE - tall) / 2, tall)
-        bottom[at] += max(tall, LINE) + GAP
-    return Drawing(tuple(boxes.values()), _bands(graph, boxes, widths), max(bottom) - GAP)
-
-
-def _bands(graph: Graph, boxes: dict[str, Box], widths: dict[tuple[str, str], float]) -> tuple[Band, ...]:
-    left, entered = dict.fromkeys(boxes, 0.0), dict.fromkeys(boxes, 0.0)
-    found = []
-    for source, target, count in graph.links:
-        box, to, width = boxes[source], boxes[target], widths[source, target]
-        start, end = box.y + left[source], to.y + entered[target]
-        found.append(Band(box.place, to.place, count, box.x + BOX, start, to.x, end, width))
-        left[source] += width
-        entered[target] += width
-    return tuple(found)

@@ -49,15 +49,12 @@ class Flow:
 
 def flow_of(rows: Mapping[str, int], standardized: Mapping[str, int], curated: Mapping[str, int]) -> Flow:
     """The flow of one topic, with what its counts do not explain."""
-    flow = Flow(rows["published"], rows["dead"], rows["raw"], standardized, curated)
-    uncounted = rows["raw"] - rows["waiting"] - sum(standardized.get(outcome, 0) for outcome in _STANDARDIZED)
+    went = {name: rows[name] for name in ("published", "dead", "raw", "missing", "again", "unknown", "waiting")}
+    flow = Flow(**went, standardized=standardized, curated=curated)
+    uncounted = flow.raw - flow.waiting - sum(standardized.get(outcome, 0) for outcome in _STANDARDIZED)
     unread = flow.kept - sum(curated.get(outcome, 0) for outcome in _CURATED)
     return replace(
         flow,
-        missing=rows["missing"],
-        again=rows["again"],
-        unknown=rows["unknown"],
-        waiting=rows["waiting"],
         uncounted=max(0, uncounted),
         not_in_raw=max(0, -uncounted),
         unread=max(0, unread),
@@ -257,13 +254,13 @@ def _together(name: str, checks: Sequence[Check]) -> Check:
 
 
 def as_json(report: Report) -> dict[str, Any]:
-    """The report for programs."""
+    """The report for programs; not its fields, because programs also get what these add up to."""
     return {
         "verified": report.passed,
         "seed": report.seed,
         "seconds": round(report.seconds, 1),
         "published": report.flow.published,
-        "flow": vars(report.flow),
+        "flow": report.flow,
         "topics": [_topic_json(topic) for topic in report.topics],
         "checks": _checks_json(report.shared),
         "kinds": report.kinds,
@@ -280,7 +277,7 @@ def _topic_json(topic: TopicReport) -> dict[str, Any]:
         "topic": topic.topic,
         "verified": topic.passed == len(topic.checks),
         "rows": topic.rows,
-        "flow": vars(topic.flow),
+        "flow": topic.flow,
         "behind": topic.behind,
         "moved": topic.moved,
         "drift": {"first_paths": topic.first_paths, "added": topic.added, "type_changed": topic.changed},
@@ -296,7 +293,7 @@ def _checks_json(checks: Sequence[Check]) -> list[dict[str, Any]]:
             "expected": check.expected,
             "found": check.found,
             "wrong": check.wrong,
-            "messages": [{"message_id": one.message_id, "what": one.what} for one in check.examples],
+            "messages": check.examples,
         }
         for check in checks
     ]
