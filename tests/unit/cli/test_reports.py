@@ -15,12 +15,15 @@ from leanops.domain.table.definitions import ERRORS, STANDARDIZED
 from leanops.emulation.play.homes import fresh_home
 from leanops.emulation.scenario import Scenario
 from leanops.entrypoints.cli.output import printable, shown
+from leanops.entrypoints.cli.views.status import show
 from leanops.ports.clock import millis
 from leanops.ports.queue import Outgoing
 from leanops.runtimes.embedded import Embedded
 from leanops.usecases.schemas.deploy import deploy_schema
 from leanops.usecases.topics.registry import add_topic
 from leanops.usecases.workers import Doing, Part, Worker
+from leanops.views.balance import Balance
+from leanops.views.status import TopicStatus
 from tests.support.builders import NOW, event, land, schema_text, watermark
 from tests.unit.conftest import Leanops
 
@@ -204,6 +207,15 @@ def test_status_says_what_a_part_does_and_since_when_and_forgets_it_after_an_hou
         "silent": ("silent", None),
     }
     assert "waiting for orders: the stream is throttled, since " in leanops("status").out
+
+
+def test_status_says_a_warning_once(capsys: pytest.CaptureFixture[str]) -> None:
+    show(
+        [TopicStatus("orders", "READY", None, 1, 0, 0, 0, 0, 0, 0, None, Balance(), warnings=("2 of 9 rows are odd",))]
+    )
+    assert [line for line in capsys.readouterr().out.splitlines() if "odd" in line] == [
+        "orders: warning: 2 of 9 rows are odd"
+    ]
 
 
 @pytest.mark.parametrize(("seconds", "said"), [(40, "40 s"), (130, "2 min"), (8_000, "2 h"), (200_000, "2 d")])

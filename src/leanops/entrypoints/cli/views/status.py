@@ -56,8 +56,6 @@ def show(topics: "Sequence[TopicStatus]") -> None:
             screen.print(f"{topic.topic}: OUT OF BALANCE: {complaint}", style="bold red")
         for note in topic.balance.notes:
             screen.print(f"{topic.topic}: {note}", style="dim")
-        for warning in topic.warnings:
-            screen.print(f"{topic.topic}: {warning}", style="yellow")
         for layer, failure in topic.failures.items():
             screen.print(f"{topic.topic}: {layer} {failure}", style="red")
         for warning in topic.warnings:
