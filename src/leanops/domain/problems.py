@@ -1,6 +1,6 @@
 """Problems of a schema file: what is wrong, where in the file, and how to put it right."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from enum import StrEnum
 
 LONGEST_QUOTE = 80
@@ -73,10 +73,6 @@ class Problem:
     def __str__(self) -> str:
         where = f"{printable(self.pointer[:LONGEST_POINTER])}: " if self.pointer else ""
         return f"{where}{self.message}; {self.hint}"
-
-    def as_json(self) -> dict[str, str]:
-        """The form of error.json and of `schema lint --json`."""
-        return asdict(self)
 
 
 def quoted(text: str) -> str:

@@ -22,30 +22,19 @@ class WorkerStatus:
 
     part: str
     worker: str
+    state: str
+    """`working`, `failing`, or `silent`: stopped without a word, or cut off from the state store."""
     since: datetime
     beat: datetime
-    is_silent: bool
-    """It has not been heard of: stopped without a word, or cut off from the state store."""
     done: int
     failed: int
     error: str | None
     doing: str | None = None
     doing_since: datetime | None = None
 
-    def as_json(self) -> dict[str, Any]:
-        """The form `status --json` prints."""
-        return {
-            "part": self.part,
-            "worker": self.worker,
-            "state": "silent" if self.is_silent else "failing" if self.error else "working",
-            "since": self.since,
-            "beat": self.beat,
-            "done": self.done,
-            "failed": self.failed,
-            "error": self.error,
-            "doing": self.doing,
-            "doing_since": self.doing_since,
-        }
+    @property
+    def is_silent(self) -> bool:
+        return self.state == "silent"
 
 
 @dataclass(frozen=True)
@@ -73,16 +62,16 @@ class Background:
         return None if oldest_ms is None else max(0, (self.now_ms - oldest_ms) // 1000)
 
     def as_json(self) -> dict[str, Any]:
-        """The form `status --json` prints."""
+        """The fields, but queues tell the age of their oldest message, and delivery only what waits and what lands."""
         return {
-            "workers": [worker.as_json() for worker in self.workers],
+            "workers": self.workers,
             "queues": {
                 name: {"visible": depth.visible, "in_flight": depth.in_flight, "oldest_s": self.oldest_s(name)}
                 for name, depth in self.queues.items()
             },
             "delivery": {"waiting": self.delivery.records, "landing": self.delivery.claimed},
             "undrained": self.undrained,
-            "stopped": dict(self.stopped),
+            "stopped": self.stopped,
             "shortage": self.shortage,
         }
 
@@ -102,15 +91,16 @@ def background(
 
 def _worker(row: Row, now: int) -> WorkerStatus:
     beat = int(row["beat_at"] or 0)
+    error = None if row["error"] is None else str(row["error"])
     return WorkerStatus(
         part=str(row["part"]),
         worker=str(row["worker"]).rpartition("/")[0],
+        state="silent" if not 0 <= now - beat <= SILENT_MS else "failing" if error else "working",
         since=_moment(int(row["started_at"] or 0)),
         beat=_moment(beat),
-        is_silent=not 0 <= now - beat <= SILENT_MS,
         done=int(row["done"] or 0),
         failed=int(row["failed"] or 0),
-        error=None if row["error"] is None else str(row["error"]),
+        error=error,
         doing=None if row["doing"] is None else str(row["doing"]),
         doing_since=None if row["doing_since"] is None else _moment(int(row["doing_since"])),
     )

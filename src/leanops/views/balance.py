@@ -1,6 +1,6 @@
 """The balance of a topic: what was read against what was found, from the tables themselves."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -27,6 +27,10 @@ class Check:
         sign = "=" if self.balanced else "≠"
         return f"{self.name}: {self.expected:,} {sign} {self.found:,}"
 
+    def as_json(self) -> dict[str, Any]:
+        """The numbers and, beside them, whether they are equal."""
+        return {**vars(self), "balanced": self.balanced}
+
 
 @dataclass(frozen=True)
 class Balance:
@@ -46,9 +50,8 @@ class Balance:
         return [*self.problems, *(str(check) for check in self.checks if not check.balanced)]
 
     def as_json(self) -> dict[str, Any]:
-        checks = [{**asdict(check), "balanced": check.balanced} for check in self.checks]
-        problems, notes = list(self.problems), list(self.notes)
-        return {"balanced": self.balanced, "checks": checks, "problems": problems, "notes": notes}
+        """The fields and, before them, what they add up to."""
+        return {"balanced": self.balanced, **vars(self)}
 
     def __add__(self, other: "Balance") -> "Balance":
         return Balance(self.checks + other.checks, self.problems + other.problems, self.notes + other.notes)

@@ -3,7 +3,6 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
 
 from leanops.domain.breaker import Breaker, State, breaker_of
 from leanops.domain.event.names import queue_name
@@ -15,30 +14,22 @@ class BreakerStatus:
     """The breaker of one topic."""
 
     topic: str
-    breaker: Breaker
-
-    @property
-    def since(self) -> datetime | None:
-        changed = self.breaker.changed_at
-        return datetime.fromtimestamp(changed / 1000, UTC) if changed else None
-
-    def as_json(self) -> dict[str, Any]:
-        """The form `breaker show --json` prints."""
-        found = self.breaker
-        return {
-            "topic": self.topic,
-            "state": found.state,
-            "since": self.since,
-            "by_hand": found.forced,
-            "reason": found.reason,
-            "succeeded": found.succeeded,
-            "failed": found.failed,
-        }
+    state: State
+    since: datetime | None
+    by_hand: bool
+    reason: str | None
+    succeeded: int
+    failed: int
 
 
 def breakers(state: StateStore, topics: Iterable[str]) -> list[BreakerStatus]:
     """Every topic's breaker, those that stop something first; a queue of no topic is called by its own name."""
     names = {queue_name(topic): topic for topic in topics}
     kept = {str(stored.row["queue"]): breaker_of(stored.row) for stored in state.rows(BREAKERS)}
-    found = [BreakerStatus(names.get(queue, queue), kept.get(queue, Breaker())) for queue in {**names, **kept}]
-    return sorted(found, key=lambda one: (one.breaker.state is State.CLOSED, one.topic))
+    every = [_status(names.get(queue, queue), kept.get(queue, Breaker())) for queue in {**names, **kept}]
+    return sorted(every, key=lambda status: (status.state is State.CLOSED, status.topic))
+
+
+def _status(topic: str, breaker: Breaker) -> BreakerStatus:
+    since = datetime.fromtimestamp(breaker.changed_at / 1000, UTC) if breaker.changed_at else None
+    return BreakerStatus(topic, breaker.state, since, breaker.forced, breaker.reason, breaker.succeeded, breaker.failed)

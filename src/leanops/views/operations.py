@@ -1,8 +1,7 @@
-"""Operations that stand: what holds a topic up, who works on it, and what to do."""
+"""Unfinished operations: what holds a topic up, who works on it, and what to do."""
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
 
 from leanops.domain.leases import holder
 from leanops.domain.table.operation import Stage, Standing, Work, standing_from
@@ -20,45 +19,43 @@ _DOING = {
 
 @dataclass(frozen=True)
 class Unfinished:
-    """The operation of a topic that was begun and is not finished."""
+    """The unfinished operation of a topic."""
 
-    standing: Standing
+    work: Work
+    state: str
+    """In two words or so."""
+    stage: Stage
+    begun_at: datetime
+    actor: str
     worker: str | None
     """Who works on it now; None where it stopped."""
-
-    @property
-    def state(self) -> str:
-        """In two words or so."""
-        if self.worker:
-            return _DOING[self.standing.operation.work]
-        return "waits for you" if self.standing.blocked else f"{self.standing.operation.work.value} stopped"
-
-    def sentence(self) -> str:
-        """What holds the topic up, and what to do about it."""
-        if self.worker is None:
-            return self.standing.sentence()
-        is_beside = self.standing.stage == Stage.BUILDING
-        readers = "readers have the tables as they were" if is_beside else "the new tables are taking their place"
-        return f"{self.standing.begun} is at work ({self.worker}); {readers}"
-
-    def as_json(self) -> dict[str, Any]:
-        operation = self.standing.operation
-        return {
-            "work": operation.work.value,
-            "state": self.state,
-            "stage": self.standing.stage.value,
-            "begun_at": datetime.fromtimestamp(operation.begun_ms / 1000, UTC),
-            "actor": operation.actor,
-            "worker": self.worker,
-            "blocked": self.standing.blocked,
-            "sentence": self.sentence(),
-        }
+    blocked: str | None
+    """Why it waits for a person."""
+    sentence: str
+    """What holds the topic up, and what to do about it."""
 
 
 def unfinished(sources: Sources) -> dict[str, Unfinished]:
-    """Every operation that stands, by its topic."""
-    found = [standing_from(stored.row) for stored in sources.state.rows(OPERATIONS)]
-    return {one.operation.topic: Unfinished(one, worker_of(sources, one.operation.topic)) for one in found if one}
+    """Every unfinished operation by its topic."""
+    every = [standing_from(stored.row) for stored in sources.state.rows(OPERATIONS)]
+    return {one.operation.topic: _unfinished(one, worker_of(sources, one.operation.topic)) for one in every if one}
+
+
+def _unfinished(standing: Standing, worker: str | None) -> Unfinished:
+    operation = standing.operation
+    stopped = "waits for you" if standing.blocked else f"{operation.work.value} stopped"
+    is_beside = standing.stage == Stage.BUILDING
+    readers = "readers have the tables as they were" if is_beside else "the new tables are taking their place"
+    return Unfinished(
+        work=operation.work,
+        state=_DOING[operation.work] if worker else stopped,
+        stage=standing.stage,
+        begun_at=datetime.fromtimestamp(operation.begun_ms / 1000, UTC),
+        actor=operation.actor,
+        worker=worker,
+        blocked=standing.blocked,
+        sentence=f"{standing.begun} is at work ({worker}); {readers}" if worker else standing.sentence(),
+    )
 
 
 def worker_of(sources: Sources, topic: str) -> str | None:

@@ -52,12 +52,12 @@ class TopicStatus:
         return self.operation.state if self.operation else self.status
 
     def as_json(self) -> dict[str, Any]:
-        """The form `status --json` prints."""
+        """Open errors in a group of their own, and the members of the balance beside all others."""
         return {
             "topic": self.topic,
             "status": self.status,
             "reason": self.reason,
-            "operation": self.operation.as_json() if self.operation else None,
+            "operation": self.operation,
             "schema_version": self.schema_version,
             "raw_rows": self.raw_rows,
             "standardized_rows": self.standardized_rows,
@@ -66,8 +66,8 @@ class TopicStatus:
             "lag_rows": self.lag_rows,
             "last_batch": self.last_batch,
             "last_batch_at": self.last_batch_at,
-            "failures": dict(self.failures),
-            "warnings": list(self.warnings),
+            "failures": self.failures,
+            "warnings": self.warnings,
             **self.balance.as_json(),
         }
 

@@ -1,8 +1,7 @@
 """A topic in detail: its tables, and what they hold."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
 
 from leanops.domain.errors import LeanOpsError
 from leanops.domain.table.definitions import CURATED_SYSTEM_COLUMNS, RAW, STANDARDIZED_SYSTEM_COLUMNS
@@ -20,15 +19,13 @@ class TopicTable:
     payload_columns: int
     snapshots: int
 
-    def as_json(self) -> dict[str, Any]:
-        return asdict(self)
-
 
 @dataclass(frozen=True)
 class TableState:
     """A snapshot of Standardized: a state a rollback can bring back."""
 
-    snapshot: int
+    snapshot: str
+    """Its id as a text: JSON readers round such numbers."""
     at: datetime | None
     kind: str
     """`batch`, `rebuild`, or `other`: compaction and the like."""
@@ -37,10 +34,6 @@ class TableState:
     """How many rows the table had then; None where no batch says so."""
     place: str
     """`now`, `earlier`, `undone` by a rollback, or `before a rebuild`."""
-
-    def as_json(self) -> dict[str, Any]:
-        """The form `topics show --json` prints; ids of snapshots are texts, JSON readers round such numbers."""
-        return {**asdict(self), "snapshot": str(self.snapshot)}
 
 
 def states_of(sources: Sources, topic: str, most: int) -> list[TableState]:
@@ -59,7 +52,7 @@ def _state(view: TableView, snapshot: Snapshot) -> TableState:
     became = {head: when for when, head in reversed(view.history)}
     when = became.get(snapshot.snapshot_id)
     return TableState(
-        snapshot=snapshot.snapshot_id,
+        snapshot=str(snapshot.snapshot_id),
         at=datetime.fromtimestamp(when / 1000, UTC) if when else None,
         kind="rebuild" if is_rebuild else "batch" if mark else "other",
         batch=mark.batch_id if mark else None,

@@ -133,7 +133,7 @@ def test_a_wait_is_seen_while_it_lasts(runtime: Embedded, time: Time) -> None:
     assert part.turn() == 1
     assert set(seen) == {("waiting for orders: the stream is throttled", NOW_MS)}
     background = runtime.background()
-    assert background.workers[0].as_json()["doing"] == "waiting for orders: the stream is throttled"
+    assert background.workers[0].doing == "waiting for orders: the stream is throttled"
 
 
 def test_a_letter_whose_own_file_cannot_be_written_fails_alone(runtime: Embedded, time: Time) -> None:

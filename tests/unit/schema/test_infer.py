@@ -185,7 +185,7 @@ def test_the_proposal_is_a_schema_whatever_the_paths_are() -> None:
         "$.record_key",
     ]
     found = propose([seen(path) for path in odd], EVENTS, EVENTS)
-    columns = [column.as_json() for column in found.columns]
+    columns = [column.definition() for column in found.columns]
     text = json.dumps({"table_name": "t", "envelope_columns": [], "payload_columns": columns})
     assert [column.path for column in schema_from_json(text, "draft").payload_columns] == odd
     assert "in all events" in columns[0]["description"]

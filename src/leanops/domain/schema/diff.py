@@ -57,7 +57,7 @@ class Difference:
         return any(change.needs_raw for change in self.changes)
 
     def as_json(self) -> dict[str, Any]:
-        """The form of `schema plan --json`."""
+        """The changes and, unlike the fields, the kind they add up to."""
         return {"kind": self.kind.value, "changes": [asdict(change) for change in self.changes]}
 
 

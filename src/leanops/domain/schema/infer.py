@@ -74,13 +74,13 @@ class InferredColumn:
     events: int
     reason: str
 
-    def as_json(self) -> dict[str, Any]:
-        """The column as a schema file writes it."""
-        said: dict[str, Any] = {"name": self.name, "path": self.path, "type": str(self.type)}
-        said |= {"cde": True} if self.cde else {}
-        said |= {"pii": self.pii} if self.pii else {}
-        said |= {"format": self.format.value} if self.format != DateFormat.ISO else {}
-        return {**said, "description": self.reason}
+    def definition(self) -> dict[str, Any]:
+        """The column as a schema file writes it, without what is the default."""
+        column: dict[str, Any] = {"name": self.name, "path": self.path, "type": str(self.type)}
+        column |= {"cde": True} if self.cde else {}
+        column |= {"pii": self.pii} if self.pii else {}
+        column |= {"format": self.format.value} if self.format != DateFormat.ISO else {}
+        return {**column, "description": self.reason}
 
 
 @dataclass(frozen=True)

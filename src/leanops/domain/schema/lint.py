@@ -22,8 +22,8 @@ class Finding:
     problem: Problem
 
     def as_json(self) -> dict[str, Any]:
-        """The form of `schema lint --json`."""
-        return {"file": self.file, "line": self.line, **self.problem.as_json()}
+        """The problem's own fields beside its place: readers of the array get one flat object a problem."""
+        return {"file": self.file, "line": self.line, **vars(self.problem)}
 
 
 def lint(files: Mapping[str, bytes]) -> list[Finding]:

@@ -134,7 +134,7 @@ class SchemaPlan:
         return replace(self, failures=tuple(groups))
 
     def as_json(self) -> dict[str, Any]:
-        """The form of `schema plan --json`."""
+        """The fields and, beside them, what they add up to."""
         return {**asdict(self), "difference": self.difference.as_json(), "safe": self.is_safe}
 
 

@@ -111,6 +111,19 @@ class TopicReport:
         ]
         return (self.topic, *rows, self.behind, self.moved, f"{self.passed} of {len(self.checks)}")
 
+    def as_json(self) -> dict[str, Any]:
+        """The fields in the words of the page, and what they add up to."""
+        return {
+            "topic": self.topic,
+            "verified": self.passed == len(self.checks),
+            "rows": self.rows,
+            "flow": self.flow,
+            "behind": self.behind,
+            "moved": self.moved,
+            "drift": {"first_paths": self.first_paths, "added": self.added, "type_changed": self.changed},
+            "checks": self.checks,
+        }
+
 
 @dataclass(frozen=True)
 class Phase:
@@ -122,6 +135,10 @@ class Phase:
     @property
     def seconds(self) -> float:
         return sum(step.seconds for step in self.steps)
+
+    def as_json(self) -> dict[str, Any]:
+        """Its time beside the steps that make it up."""
+        return {"phase": self.name, "seconds": self.seconds, "steps": self.steps}
 
 
 @dataclass(frozen=True)
@@ -157,6 +174,24 @@ class Report:
         every = [*(check for topic in self.topics for check in topic.checks), *self.shared]
         names = dict.fromkeys(check.name for check in every)
         return [_together(name, [check for check in every if check.name == name]) for name in names]
+
+    def as_json(self) -> dict[str, Any]:
+        """The fields in the words of the page."""
+        return {
+            "verified": self.passed,
+            "seed": self.seed,
+            "seconds": round(self.seconds, 1),
+            "published": self.flow.published,
+            "flow": self.flow,
+            "topics": self.topics,
+            "checks": self.shared,
+            "kinds": self.kinds,
+            "copies": self.copies,
+            "rules": self.rules,
+            "periods": self.periods,
+            "phases": self.phases,
+            "slowest": self.slowest,
+        }
 
 
 def report_of(scenario: Scenario, verdict: Verdict, seconds: float | None = None) -> Report:
@@ -251,49 +286,3 @@ def _together(name: str, checks: Sequence[Check]) -> Check:
     """One check over several topics; what is wrong in one of them stays wrong."""
     wrong = sum(check.wrong or (not check.passed) for check in checks)
     return Check(name, sum(check.expected for check in checks), sum(check.found for check in checks), wrong)
-
-
-def as_json(report: Report) -> dict[str, Any]:
-    """The report for programs; not its fields, because programs also get what these add up to."""
-    return {
-        "verified": report.passed,
-        "seed": report.seed,
-        "seconds": round(report.seconds, 1),
-        "published": report.flow.published,
-        "flow": report.flow,
-        "topics": [_topic_json(topic) for topic in report.topics],
-        "checks": _checks_json(report.shared),
-        "kinds": report.kinds,
-        "copies": report.copies,
-        "rules": report.rules,
-        "periods": report.periods,
-        "phases": [{"phase": phase.name, "seconds": phase.seconds, "steps": phase.steps} for phase in report.phases],
-        "slowest": report.slowest,
-    }
-
-
-def _topic_json(topic: TopicReport) -> dict[str, Any]:
-    return {
-        "topic": topic.topic,
-        "verified": topic.passed == len(topic.checks),
-        "rows": topic.rows,
-        "flow": topic.flow,
-        "behind": topic.behind,
-        "moved": topic.moved,
-        "drift": {"first_paths": topic.first_paths, "added": topic.added, "type_changed": topic.changed},
-        "checks": _checks_json(topic.checks),
-    }
-
-
-def _checks_json(checks: Sequence[Check]) -> list[dict[str, Any]]:
-    return [
-        {
-            "check": check.name,
-            "passed": check.passed,
-            "expected": check.expected,
-            "found": check.found,
-            "wrong": check.wrong,
-            "messages": check.examples,
-        }
-        for check in checks
-    ]

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 
@@ -48,6 +49,11 @@ class Check:
     @property
     def passed(self) -> bool:
         return self.wrong == 0 and self.expected == self.found
+
+    def as_json(self) -> dict[str, Any]:
+        """The fields and whether it passed, in the words of `emulate verify --json`."""
+        numbers = {"expected": self.expected, "found": self.found, "wrong": self.wrong}
+        return {"check": self.name, "passed": self.passed, **numbers, "messages": self.examples}
 
 
 class Found:

@@ -3,7 +3,8 @@
 import os
 import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields, is_dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -60,7 +61,20 @@ def _encoded(value: Any) -> bytes:
     import msgspec
 
     # A DECIMAL is a JSON number with all its digits; what JSON cannot say is its text.
-    return msgspec.json.Encoder(enc_hook=str, decimal_format="number").encode(value)
+    return msgspec.json.Encoder(enc_hook=str, decimal_format="number").encode(_formed(value))
+
+
+def _formed(value: Any) -> Any:
+    """The value with every dataclass as its fields, or in the form of its own that `as_json` gives it."""
+    if hasattr(value, "as_json"):
+        return _formed(value.as_json())
+    if is_dataclass(value):
+        return {field.name: _formed(getattr(value, field.name)) for field in fields(value)}
+    if isinstance(value, Mapping):
+        return {key: _formed(member) for key, member in value.items()}
+    if isinstance(value, list | tuple):
+        return [_formed(member) for member in value]
+    return value
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, grouped: bool = False) -> None:

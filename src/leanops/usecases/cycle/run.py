@@ -66,10 +66,9 @@ class TopicResult:
         return "; ".join([f"{self.topic}: {self.outcome.value}", *counts, *reason, *self.warnings])
 
     def as_json(self) -> dict[str, object]:
-        """The form `cycle --json` prints."""
-        layers = {name: layer.as_json() for name, layer in self.layers.items()}
-        said = {"topic": self.topic, "outcome": self.outcome.value, "reason": self.reason, "warnings": self.warnings}
-        return {**said, **layers}
+        """Each layer under its own name, and no exception: its reason is the text of it."""
+        ended = {"topic": self.topic, "outcome": self.outcome, "reason": self.reason, "warnings": self.warnings}
+        return {**ended, **self.layers}
 
 
 @dataclass

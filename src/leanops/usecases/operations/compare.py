@@ -1,6 +1,6 @@
 """The new Curated against the live one, before it takes its place."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from pyspark.sql import DataFrame
@@ -44,9 +44,6 @@ class Comparison:
         if accept == Accept.GONE:
             return self.failing + self.lost
         return 0 if agrees(accept, self.missing) else self.missing
-
-    def as_json(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def compare(shadow: Shadow) -> Comparison:

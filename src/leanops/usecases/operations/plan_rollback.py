@@ -49,7 +49,7 @@ class Rollback:
         return not self.batches and not self.by_replace
 
     def as_json(self) -> dict[str, Any]:
-        """The form `rollback --json` prints; ids of snapshots are texts, JSON readers round such numbers."""
+        """The fields, but ids of snapshots are texts: JSON readers round such numbers."""
         curated = None if self.curated_snapshot is None else str(self.curated_snapshot)
         return {**asdict(self), "snapshot": str(self.snapshot), "curated_snapshot": curated}
 

@@ -1,6 +1,7 @@
 """Operations begin here: what was begun before is settled, and the tables are written down as they are."""
 
 from collections.abc import Sequence
+from dataclasses import asdict
 
 from leanops.domain.errors import UnbalancedBatchError, UsageError
 from leanops.domain.schema.model import Schema
@@ -50,7 +51,7 @@ def rebuild_topic(
         found = rebuild_held(
             platform, topic, schema, lease, scope=scope, accept=accept, new_key=new_key, progress=progress
         )
-    record_action(platform, "rebuild", [topic], found.as_json() if found else None)
+    record_action(platform, "rebuild", [topic], asdict(found) if found else None)
     return found
 
 

@@ -31,7 +31,7 @@ class LayerResult:
     seconds: float | None
 
     def as_json(self) -> dict[str, Any]:
-        """The form `cycle --json` prints for a layer; ids of snapshots are texts, JSON readers round such numbers."""
+        """Its counts in one flat object; ids of snapshots are texts, for JSON readers round such numbers."""
         return {
             **self.counts,
             "batch_id": self.batch.batch_id,

@@ -25,28 +25,21 @@ class Inferred:
 
     topic: str
     text: str
-    columns: tuple[InferredColumn, ...]
-    keys: dict[str, str]
-    notes: tuple[str, ...]
     rows: int
     events: int
     is_sample: bool
+    keys: dict[str, str]
+    columns: tuple[InferredColumn, ...]
+    notes: tuple[str, ...]
     never_filled: tuple[str, ...]
     """Paths that were only ever null: nothing is known of them."""
 
     def as_json(self) -> dict[str, Any]:
-        """The form of `schema infer --json`."""
-        columns = [{**column.as_json(), "events": column.events} for column in self.columns]
-        return {
-            "topic": self.topic,
-            "rows": self.rows,
-            "events": self.events,
-            "is_sample": self.is_sample,
-            "keys": self.keys,
-            "columns": columns,
-            "notes": list(self.notes),
-            "never_filled": list(self.never_filled),
-        }
+        """The fields without the text, which is written to a file, and columns as that file defines them."""
+        columns = [{**column.definition(), "events": column.events} for column in self.columns]
+        form = {**vars(self), "columns": columns}
+        del form["text"]
+        return form
 
 
 def infer_schema(platform: Platform, lake: Lake, topic: str, *, sample: int = SAMPLE) -> Inferred:
@@ -78,12 +71,12 @@ def _inferred(topic: str, table_name: str, events: RawEvents, *, is_sample: bool
     return Inferred(
         topic=topic,
         text=text,
-        columns=proposal.columns,
-        keys=dict(proposal.keys),
-        notes=proposal.notes,
         rows=events.counts["rows"],
         events=good,
         is_sample=is_sample,
+        keys=dict(proposal.keys),
+        columns=proposal.columns,
+        notes=proposal.notes,
         never_filled=tuple(sorted({*events.kinds, *events.positions} - {one.path for one in seen})),
     )
 
@@ -113,6 +106,6 @@ def proposed_text(table_name: str, proposal: Proposal) -> str:
         "description": " ".join(["Inferred from RAW.", *(f"{note}." for note in proposal.notes)]),
         **keys,
         "envelope_columns": [{"name": "message_id", "type": "STRING"}, {"name": "publish_time", "type": "TIMESTAMP"}],
-        "payload_columns": [column.as_json() for column in proposal.columns],
+        "payload_columns": [column.definition() for column in proposal.columns],
     }
     return json.dumps(said, ensure_ascii=False, indent=2) + "\n"

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from enum import StrEnum
 
 from leanops.domain.errors import InvalidSchemaError
@@ -119,7 +119,7 @@ def refuse(intake: Intake, pending: Pending, data: bytes, problems: Sequence[Pro
         "topic": pending.topic,
         "file": pending.name,
         "at": intake.clock().isoformat(),
-        "problems": [problem.as_json() for problem in problems],
+        "problems": [asdict(problem) for problem in problems],
     }
     text = json.dumps(report, indent=2, ensure_ascii=False) + "\n"
     intake.schemas.fail(pending.topic, pending.name, data, text)

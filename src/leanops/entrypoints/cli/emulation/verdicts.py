@@ -46,9 +46,7 @@ def judge(
     """Write the report, say what it says, and end with its exit code."""
     report, file = written(home, scenario, verdict, seconds)
     if as_json:
-        from leanops.emulation.report.numbers import as_json as said
-
-        print_json(said(report) | {"report": str(file)})
+        print_json(report.as_json() | {"report": str(file)})
     else:
         summarise(report)
         conclude(report, file)

@@ -21,17 +21,17 @@ def show(as_json: Json = False) -> None:
 
         found = breakers(runtime.platform.state, [topic.name for topic in list_topics(runtime.platform)])
     if as_json:
-        print_json_array(one.as_json() for one in found)
+        print_json_array(found)
     elif found:
         columns = ("topic", "state", "since", "failed", "succeeded", "reason")
         rows = [
             [
                 one.topic,
-                one.breaker.state.value,
+                one.state.value,
                 one.since and one.since.replace(microsecond=0),
-                one.breaker.failed,
-                one.breaker.succeeded,
-                one.breaker.reason,
+                one.failed,
+                one.succeeded,
+                one.reason,
             ]
             for one in found
         ]

@@ -210,10 +210,7 @@ def _run(
 def _print(done: "list[Done]", as_json: bool, *, to_people: bool = False) -> None:
     """Every letter for programs; for people the first ones, and how many there were of each outcome."""
     if as_json:
-        print_json_array(
-            {"error_id": one.error_id, "topic": one.topic, "message_id": one.message_id, "outcome": one.outcome.value}
-            for one in done
-        )
+        print_json_array(done)
         return
     outcomes = Counter(one.outcome.value for one in done)
     said = ", ".join(f"{count:,} {outcome}" for outcome, count in outcomes.items()) or "no dead letter fits"

@@ -31,7 +31,7 @@ def cycle(topic: Topics = None, force: Force = False, accept_errors: Accept = Fa
         results = _run(runtime, topic, force, accept_errors)
     if as_json:
         for result in results:
-            print_json(result.as_json())
+            print_json(result)
     else:
         show(results, time.monotonic() - started)
     if any(result.outcome.value in FAILED for result in results):

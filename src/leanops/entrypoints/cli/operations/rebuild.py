@@ -59,7 +59,7 @@ def rebuild(
         started = time.monotonic()
         found = _rebuilt(runtime, topic, curated=curated, new_key=new_key, accept=accept, resume=resume)
     if as_json:
-        print_json({"topic": topic, "done": True, "comparison": found.as_json() if found else None})
+        print_json({"topic": topic, "done": True, "comparison": found})
         return
     say(f"{topic}: {comparison_line(found)} in {time.monotonic() - started:.1f} s")
 

@@ -38,7 +38,7 @@ def lint(files: Files, form: Chosen = Format.TEXT, as_json: Json = False) -> Non
     texts = {str(file): _read(file) for file in files}
     found = lint_files(texts)
     if as_json:
-        print_json_array(finding.as_json() for finding in found)
+        print_json_array(found)
     else:
         for finding in found:
             say(_annotation(finding) if form == Format.GITHUB else _line(finding))

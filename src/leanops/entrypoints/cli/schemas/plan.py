@@ -49,7 +49,7 @@ def plan(
         )
     found = found if values else found.without_values()
     if as_json:
-        print_json(found.as_json())
+        print_json(found)
     else:
         from leanops.views.schemas import plan_lines
 

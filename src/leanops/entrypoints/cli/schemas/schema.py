@@ -245,7 +245,7 @@ def _report(platform: "Platform", wish: _Wish, deployed: "Deployed", plan: "Sche
     schema, name = deployed.schema, platform.rules.databases.curated_table(deployed.schema.table_name)
     if wish.as_json:
         said = {"topic": wish.topic, "version": schema.version, "is_new": deployed.is_new, "curated": name}
-        print_json({**said, "rebuilt": deployed.scope.value, "plan": plan.as_json() if plan else None})
+        print_json({**said, "rebuilt": deployed.scope.value, "plan": plan})
         return
     anew = {"none": "", "curated": "; Curated was made anew", "both": "; Standardized and Curated were made anew"}
     is_idle = not deployed.is_new and deployed.scope == "none"

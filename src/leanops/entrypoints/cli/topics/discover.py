@@ -64,7 +64,7 @@ def discover(
     if tfvars and hook and not dry_run:
         _run(hook, tfvars)
     if as_json:
-        print_json_array({"topic": one.topic, "action": one.action.value, "reason": one.reason} for one in found)
+        print_json_array(found)
     else:
         _print(found)
         if dry_run or tfvars:

@@ -59,8 +59,7 @@ def show(topic: Topic, as_json: Json = False) -> None:
         found = status_of(sources, [topic])
         tables, states = tables_of(sources, topic), states_of(sources, topic, SNAPSHOTS_SHOWN)
     if as_json:
-        shown = {"tables": [one.as_json() for one in tables], "snapshots": [one.as_json() for one in states]}
-        print_json({**found[0].as_json(), **shown})
+        print_json({**found[0].as_json(), "tables": tables, "snapshots": states})
         return
     status.show(found)
     say("")
@@ -78,7 +77,7 @@ def show(topic: Topic, as_json: Json = False) -> None:
 def _show_states(topic: str, states: "Sequence[TableState]") -> None:
     say("")
     rows = [
-        [str(one.snapshot), one.at.replace(microsecond=0) if one.at else None, one.kind, one.batch, one.rows, one.place]
+        [one.snapshot, one.at.replace(microsecond=0) if one.at else None, one.kind, one.batch, one.rows, one.place]
         for one in states
     ]
     print_table(("snapshot of Standardized", "since", "kind", "batch", "rows", "place"), rows, grouped=True)
@@ -143,7 +142,7 @@ def _these(names: list[str]) -> str:
 
 
 def _listed(topic: "Registered", operation: "Unfinished | None") -> list[object]:
-    state, reason = (operation.state, operation.sentence()) if operation else (topic.status, topic.reason)
+    state, reason = (operation.state, operation.sentence) if operation else (topic.status, topic.reason)
     return [topic.name, state, topic.schema_version or "none", reason]
 
 
@@ -154,5 +153,5 @@ def _as_json(topic: "Registered", operation: "Unfinished | None") -> dict[str, o
         "processing_enabled": topic.processing_enabled,
         "schema_version": topic.schema_version,
         "reason": topic.reason,
-        "operation": operation.as_json() if operation else None,
+        "operation": operation,
     }

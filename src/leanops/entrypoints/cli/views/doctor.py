@@ -17,7 +17,7 @@ def doctor(as_json: Json = False) -> None:
     with waiting("checking; jars that are missing are fetched"):
         findings = list(check_all())
     if as_json:
-        print_json_array(finding.as_json() for finding in findings)
+        print_json_array(findings)
     else:
         for finding in findings:
             say(f"{'ok' if finding.ok else 'PROBLEM':<8} {finding.name:<9} {finding.found}", _STYLES[finding.ok])

@@ -22,7 +22,7 @@ def status(as_json: Json = False) -> None:
         before = runtime.background()
     if as_json:
         balanced = all(topic.balance.balanced for topic in topics)
-        print_json({"balanced": balanced, "topics": [topic.as_json() for topic in topics], **before.as_json()})
+        print_json({"balanced": balanced, "topics": topics, **before.as_json()})
     elif topics:
         show(topics)
         show_background(before)
@@ -61,7 +61,7 @@ def show(topics: "Sequence[TopicStatus]") -> None:
         for warning in topic.warnings:
             say(f"{topic.topic}: warning: {warning}", style="yellow")
         if topic.operation:
-            say(f"{topic.topic}: {topic.operation.sentence()}", style="yellow")
+            say(f"{topic.topic}: {topic.operation.sentence}", style="yellow")
         if topic.reason:
             screen.print(f"{topic.topic}: {topic.status.lower()}: {topic.reason}", style="yellow")
 
