@@ -1,5 +1,7 @@
 """Folders stay small, and a feature has the same name in every layer."""
 
+import re
+
 import pytest
 
 from tests.support.places import ROOT
@@ -40,3 +42,11 @@ def test_a_feature_is_a_folder_in_the_layers_it_claims(feature: str) -> None:
 def test_every_folder_of_the_use_cases_is_a_feature() -> None:
     folders = {path.parent.name for path in LAYERS["usecases"].glob("*/__init__.py")}
     assert folders == FEATURES.keys()
+
+
+def test_every_place_that_contributing_names_exists() -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    table = text.partition("| I want to … | place |")[2].partition("\n\n")[0]
+    places = re.findall(r"\| `([^`]+)`", table)
+    assert len(places) == 12
+    assert [place for place in places if not (ROOT / place).exists()] == []
