@@ -31,7 +31,7 @@ class Finding:
 
 def check_all() -> Iterator[Finding]:
     """Every check, in the order in which they build on each other."""
-    for check in (_python, _spark, _java, _jars):
+    for check in (_leanops, _python, _spark, _iceberg, _java, _jars):
         yield _guarded(check)
     home = _guarded(_home)
     yield home
@@ -53,6 +53,10 @@ def _guarded(check: Callable[..., Finding], *arguments: Any) -> Finding:
     return Finding(name, True, finding.found) if finding.ok else finding
 
 
+def _leanops() -> Finding:
+    return Finding("leanops", True, version("leanops"))
+
+
 def _python() -> Finding:
     here = sys.version_info
     is_supported = _OLDEST <= (here.major, here.minor) < _TOO_NEW
@@ -64,6 +68,13 @@ def _spark() -> Finding:
         return Finding("spark", True, f"PySpark {version('pyspark')}")
     except PackageNotFoundError:
         return Finding("spark", False, "PySpark is not installed", "pip install 'leanops[embedded]'")
+
+
+def _iceberg() -> Finding:
+    from leanops.adapters.iceberg.jars import coordinates
+
+    runtime = coordinates("sqlite")[0].rpartition(":")[2]
+    return Finding("iceberg", True, f"Iceberg {runtime} in Spark, PyIceberg {version('pyiceberg')}")
 
 
 def _java() -> Finding:

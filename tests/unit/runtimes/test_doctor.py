@@ -26,6 +26,14 @@ def test_a_sound_home_is_all_well(leanops: Leanops, home: Path) -> None:
     assert [name for name, found in findings(leanops)[1].items() if not found["ok"]] == []
 
 
+def test_the_versions_of_everything_underneath_are_named(leanops: Leanops, home: Path) -> None:
+    found = findings(leanops)[1]
+    assert f"leanops {found['leanops']['found']}\n" == leanops("--version").out
+    assert found["spark"]["found"].startswith("PySpark ")
+    assert found["iceberg"]["found"].startswith("Iceberg ")
+    assert "version" in found["java"]["found"]
+
+
 def test_a_key_that_others_can_read_is_a_problem(leanops: Leanops, home: Path) -> None:
     (home / "pii.key").chmod(0o644)
     code, found = findings(leanops)
