@@ -90,13 +90,14 @@ def land_waiting(landing: Landing, topics: Sequence[str] | None = None) -> Itera
     waiting = landing.queue.depths()
     names = [topic.name for topic in list_topics(landing.platform) if topics is None or topic.name in topics]
     for topic in [name for name in names if queue_name(name) in waiting]:
-        yield f"{topic}: its queue holds {waiting[queue_name(topic)].messages:,} messages; bringing them to RAW"
+        count = waiting[queue_name(topic)].messages
+        yield f"{topic}: its queue holds {count:,} message{'s' if count != 1 else ''}; bringing them to RAW first"
         try:
             wait_until_landed(landing, topic)
         except LeanOpsError as held:
             yield f"{topic}: they stay there: {held}"
     if landing.buffer.holds_before(landing.platform.now_ms()):
-        yield "the delivery buffer holds events; bringing them to RAW"
+        yield "the delivery buffer holds events; bringing them to RAW first"
         _flush(landing)
 
 
