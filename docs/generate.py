@@ -8,6 +8,8 @@ from typing import Any
 import typer.main
 
 from leanops.domain.schema.model import Schema
+from leanops.domain.schema.rules import RULES
+from leanops.domain.schema.types import TYPES, type_names
 from leanops.entrypoints.cli.app import app
 from leanops.settings import Settings
 
@@ -46,6 +48,22 @@ def settings_page() -> str:
     return _written_by_hand("settings.md") + header + "\n".join(rows) + "\n"
 
 
+def casts_page() -> str:
+    """The page as people wrote it down to the mark, then every type and every rule."""
+    types = [
+        f"| `{name}` | {entry.accepts} | {entry.examples} | {entry.refuses} |"
+        for name, entry in zip(type_names(), TYPES.values(), strict=True)
+    ]
+    rules = [f"| `{name}` | {entry.what} | `{entry.reports}` |" for name, entry in RULES.items()]
+    parts = [
+        "\n## Types\n\n| type | accepted text | examples | refused |\n|---|---|---|---|",
+        *types,
+        "\n## Rules\n\n| rule | its limit | failure |\n|---|---|---|",
+        *rules,
+    ]
+    return _written_by_hand("casts.md") + "\n".join(parts) + "\n"
+
+
 def schema_file() -> str:
     """The JSON Schema of a schema file."""
     described = {"$schema": "https://json-schema.org/draft/2020-12/schema", **Schema.model_json_schema()}
@@ -69,7 +87,7 @@ def _default(parameter: Any) -> str:
     return "" if value in (None, False) or callable(value) else f" `{value}` if left out."
 
 
-PAGES = {"cli.md": cli_page, "settings.md": settings_page, "schema.json": schema_file}
+PAGES = {"cli.md": cli_page, "settings.md": settings_page, "casts.md": casts_page, "schema.json": schema_file}
 
 if __name__ == "__main__":
     for page, written in PAGES.items():

@@ -1,4 +1,4 @@
-"""Why a row was quarantined: a closed list of rules and the failures that carry them."""
+"""Why a row was quarantined, apart from the rules of its columns, and the failures that carry it."""
 
 from enum import StrEnum
 from hashlib import sha256
@@ -16,7 +16,7 @@ class Status(StrEnum):
 
 
 class Rule(StrEnum):
-    """Every reason an error table can give; filters, metrics and tests use this list."""
+    """The reasons an error table can give beside the rules of columns, which are in the table of rules."""
 
     NOT_JSON = "not_json"
     TRAILING_TEXT = "trailing_text"
@@ -28,11 +28,6 @@ class Rule(StrEnum):
     UNKNOWN_FIELD = "unknown_field"
     CDE_MISSING = "cde_missing"
     CAST_FAILED = "cast_failed"
-    RULE_MIN = "rule_min"
-    RULE_MAX = "rule_max"
-    RULE_ALLOWED = "rule_allowed"
-    RULE_PATTERN = "rule_pattern"
-    RULE_LENGTH = "rule_length"
     BAD_ENVELOPE = "bad_envelope"
     UNROUTABLE = "unroutable"
     RECEIVES_EXCEEDED = "receives_exceeded"

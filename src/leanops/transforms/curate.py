@@ -2,18 +2,16 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal, localcontext
-from typing import Literal
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from leanops.domain.failures import Rule
-from leanops.domain.schema.model import PayloadColumn, Schema, TypeName
-from leanops.domain.schema.regex import quick_length
-from leanops.transforms.casts import cast
+from leanops.domain.schema.model import PayloadColumn, Schema
+from leanops.domain.schema.rules import RULES, Cell
+from leanops.domain.schema.types import TEXT, cast
+from leanops.domain.table.sql import literal, quoted, spark_type
 from leanops.transforms.mask import HIDDEN, SEALED, masked, sealed, with_key
-from leanops.transforms.sql import literal, quoted
 from leanops.transforms.versions import VERSION, completed, with_order
 
 INSERTED, UPDATED, UNCHANGED, ERROR = "inserted", "updated", "unchanged", "error"
@@ -86,91 +84,25 @@ def _failures(column: PayloadColumn) -> list[tuple[str, str]]:
     is_missing = f"({text} IS NULL OR NOT {text} RLIKE {literal(_NOT_BLANK)})" if column.cde else "false"
     shown = literal(HIDDEN) if column.pii else f"substring({text}, 1, {_LONGEST_VALUE})"
 
-    def failure(rule: Rule, message: str) -> str:
+    def failure(rule: str, message: str) -> str:
         return _failure(rule, column.name, column.path, message, shown)
 
     found = [(is_missing, failure(Rule.CDE_MISSING, "critical, and NULL or blank"))] if column.cde else []
-    if column.type.name != TypeName.STRING:
+    if column.type != TEXT:
         is_no_value = f"{text} IS NOT NULL AND {value} IS NULL AND NOT {is_missing}"
         found.append((is_no_value, failure(Rule.CAST_FAILED, f"is no {column.type}")))
-    for rule, condition, message in _broken_rules(column):
+    limits = column.rules.written
+    for name, limit in limits.items():
+        rule = RULES[name]
+        condition = rule.is_broken(Cell(text, value, column.type, limits), limit)
         is_broken = f"coalesce({condition}, false) AND {value} IS NOT NULL AND NOT {is_missing}"
-        found.append((is_broken, failure(rule, message)))
+        found.append((is_broken, failure(rule.reports, rule.says.format(limit))))
     return found
 
 
-def _broken_rules(column: PayloadColumn) -> list[tuple[Rule, str, str]]:
-    rules, text, value = column.rules, _text(column), _value(column)
-    broken = []
-    if rules.min is not None:
-        broken.append((Rule.RULE_MIN, _beyond(column, "<", rules.min), f"is less than {rules.min}"))
-    if rules.max is not None:
-        broken.append((Rule.RULE_MAX, _beyond(column, ">", rules.max), f"is more than {rules.max}"))
-    if rules.allowed is not None:
-        known = ", ".join(filter(None, (_known(column, one) for one in rules.allowed)))
-        is_other = f"{value} NOT IN ({known})" if known else "true"
-        broken.append((Rule.RULE_ALLOWED, is_other, "is not an allowed value"))
-    if rules.pattern is not None:
-        pattern = literal(rf"\A(?:{rules.pattern})\z")
-        is_other = f"NOT {text} RLIKE {pattern}"
-        quick = quick_length(rules.pattern)
-        if quick is not None:
-            # One long text could take hours: it fails untried. Lint asks for a max_length, but did not always.
-            is_other = f"CASE WHEN length({text}) <= {quick} THEN {is_other} ELSE true END"
-        if rules.max_length is not None:
-            # Lint takes some patterns only for short texts: a long one could overflow Java's stack, and end it.
-            is_other = f"CASE WHEN length({text}) <= {rules.max_length} THEN {is_other} ELSE false END"
-        broken.append((Rule.RULE_PATTERN, is_other, "does not match the pattern"))
-    if rules.min_length is not None:
-        is_short = f"length({text}) < {rules.min_length}"
-        broken.append((Rule.RULE_LENGTH, is_short, f"is shorter than {rules.min_length}"))
-    if rules.max_length is not None:
-        is_long = f"length({text}) > {rules.max_length}"
-        broken.append((Rule.RULE_LENGTH, is_long, f"is longer than {rules.max_length}"))
-    return broken
-
-
-def _beyond(column: PayloadColumn, operator: Literal["<", ">"], limit: str) -> str:
-    """Whether a value is beyond a limit. An exact limit gets the column's own type: a wider one might not hold it."""
-    if not column.is_exact:
-        return f"{_value(column)} {operator} {cast(literal(limit), column.type)}"
-    # A limit may be finer than the column: what is less than 0.5 is, of whole numbers, what is less than 1.
-    exact = _on_grid(column, limit, ROUND_CEILING if operator == "<" else ROUND_FLOOR)
-    written = _written(column, exact)
-    if written is None:
-        return "true" if (exact > 0) == (operator == "<") else "false"
-    return f"{_value(column)} {operator} {written}"
-
-
-def _known(column: PayloadColumn, text: str) -> str | None:
-    """An allowed value as the column has it, or None where it can have no such value."""
-    if not column.is_exact:
-        return cast(literal(text), column.type)
-    exact = _on_grid(column, text, ROUND_FLOOR)
-    return _written(column, exact) if exact == Decimal(text) else None
-
-
-def _written(column: PayloadColumn, exact: Decimal) -> str | None:
-    """A number in the column's own type, or None where it has too many digits for it."""
-    whole, scale = _digits(column)
-    return f"CAST('{exact:f}' AS DECIMAL({whole + scale},{scale}))" if abs(exact) < Decimal(10) ** whole else None
-
-
-def _digits(column: PayloadColumn) -> tuple[int, int]:
-    """Digits before and after the point."""
-    if column.type.name == TypeName.DECIMAL:
-        return column.type.precision - column.type.scale, column.type.scale
-    return (10 if column.type.name == TypeName.INT else 19), 0
-
-
-def _on_grid(column: PayloadColumn, number: str, rounding: str) -> Decimal:
-    with localcontext(prec=400):
-        return Decimal(number).quantize(Decimal(1).scaleb(-_digits(column)[1]), rounding)
-
-
-def _failure(rule: Rule, column: str, path: str | None, message: str, value: str | None) -> str:
+def _failure(rule: str, column: str, path: str | None, message: str, value: str | None) -> str:
     return (
-        f"named_struct('rule', {literal(rule.value)}, 'column', {literal(column)}, 'path', {literal(path)},"
+        f"named_struct('rule', {literal(rule)}, 'column', {literal(column)}, 'path', {literal(path)},"
         f" 'message', {literal(message)}, 'value', {value or literal(None)})"
     )
 
@@ -234,7 +166,7 @@ def _protected(column: PayloadColumn, schema: Schema) -> Column:
         case "mask":
             return masked(value)
         case "drop":
-            return F.lit(None).cast(str(column.type).lower())
+            return F.lit(None).cast(spark_type(column.type.iceberg))
     return value
 
 

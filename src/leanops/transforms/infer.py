@@ -1,13 +1,12 @@
 """What cells hold: per path, how many values each candidate type takes, by the casts of Curated themselves."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from leanops.domain.schema.infer import DATE_CANDIDATES, SCALES
-from leanops.domain.schema.model import ColumnType, DateFormat, TypeName
-from leanops.transforms.casts import cast
+from leanops.domain.schema.infer import candidates
+from leanops.domain.schema.types import ColumnType, cast
 from leanops.transforms.standardize import PERIOD
 
 _SHAPES = {
@@ -31,8 +30,8 @@ def texts(events: DataFrame, positions: Mapping[str, str]) -> DataFrame:
 
 def measured(texts: DataFrame) -> DataFrame:
     """One row per path: counts of its values, and of those each candidate takes."""
-    whole = F.expr(cast("text", ColumnType(TypeName.BIGINT)))
-    number = F.expr(cast("text", ColumnType(TypeName.DOUBLE)))
+    whole = F.expr(cast("text", ColumnType("BIGINT")))
+    number = F.expr(cast("text", ColumnType("DOUBLE")))
     return texts.groupBy("path").agg(
         F.count(F.lit(1)).alias("events"),
         F.count_if(~F.col("text").rlike(r"\S")).alias("blank"),
@@ -46,31 +45,16 @@ def measured(texts: DataFrame) -> DataFrame:
     )
 
 
-def candidate_names() -> Sequence[str]:
+def candidate_names() -> tuple[str, ...]:
     """The columns of `measured` that count what a candidate takes."""
     return tuple(_candidates())
 
 
 def _candidates() -> dict[str, Column]:
-    types = {
-        "int": ColumnType(TypeName.INT),
-        "bigint": ColumnType(TypeName.BIGINT),
-        **{f"decimal_{scale}": ColumnType(TypeName.DECIMAL, 38, scale) for scale in (0, *SCALES)},
-        "double": ColumnType(TypeName.DOUBLE),
-        "boolean": ColumnType(TypeName.BOOLEAN),
-        "timestamp": ColumnType(TypeName.TIMESTAMP),
-    }
-    held = {name: _holds(kind) for name, kind in types.items()}
-    dates = {name: _holds(ColumnType(TypeName.DATE), form) for form, name in DATE_CANDIDATES.items()}
-    epochs = (DateFormat.EPOCH_SECONDS, DateFormat.EPOCH_MILLIS)
-    dates |= {form.value: _holds(ColumnType(TypeName.TIMESTAMP), form) for form in epochs}
+    held = {name: F.expr(cast("text", *tried)).isNotNull() for name, tried in candidates().items()}
     shapes = {f"is_{name}": F.col("text").rlike(grammar) for name, grammar in _SHAPES.items()}
     shapes["is_card"] = shapes["is_card"] & F.expr(_passes_luhn("text"))
-    return {**held, **dates, **shapes, "period": F.col("text").rlike(PERIOD)}
-
-
-def _holds(kind: ColumnType, form: DateFormat = DateFormat.ISO) -> Column:
-    return F.expr(cast("text", kind, form)).isNotNull()
+    return {**held, **shapes, "period": F.col("text").rlike(PERIOD)}
 
 
 def _passes_luhn(text: str) -> str:

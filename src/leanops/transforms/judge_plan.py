@@ -7,10 +7,10 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from leanops.domain.failures import Rule
-from leanops.domain.schema.model import PayloadColumn, TypeName
+from leanops.domain.schema.model import PayloadColumn
+from leanops.domain.table.sql import quoted, spark_type
 from leanops.transforms.curate import Source, judged
 from leanops.transforms.mask import masked
-from leanops.transforms.sql import quoted
 
 # No column can have a point in its name, so these columns of the active schema meet none of the new one.
 _TODAY = "today."
@@ -201,4 +201,4 @@ def _live_value(column: PayloadColumn, both: Both, live: Mapping[str, bool]) -> 
     if is_presence or not live[column.name]:
         return F.when(value.isNotNull(), 1)
     assert new is not None
-    return value.cast("timestamp" if new.type.name == TypeName.TIMESTAMP else str(new.type).lower())
+    return value.cast(spark_type(new.type.iceberg))

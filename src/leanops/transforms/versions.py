@@ -3,10 +3,9 @@
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from leanops.domain.schema.casts import DateFormat, as_decimal, as_moment, as_timestamp
 from leanops.domain.schema.model import Keys
-from leanops.domain.schema.types import DateFormat
 from leanops.domain.table.definitions import NUMBER
-from leanops.transforms.casts import decimal, epoch, moment
 
 VERSION = ("_version", "last_updated_ts", "order_ts", "message_id")
 """Compared one after the other; NULL is older than any value, so that the order is total."""
@@ -44,7 +43,7 @@ def version_value(keys: Keys) -> Column:
     """What the text of a version says in the schema's format, NULL where it says nothing: a time, or a number."""
     match keys.version_format:
         case "number":
-            return F.expr(decimal("version_text", *_DIGITS))
+            return F.expr(as_decimal("version_text", *_DIGITS))
         case "epoch_s" | "epoch_ms":
-            return F.expr(epoch("version_text", DateFormat(keys.version_format)))
-    return F.expr(moment("version_text"))
+            return F.expr(as_timestamp("version_text", DateFormat(keys.version_format)))
+    return F.expr(as_moment("version_text"))

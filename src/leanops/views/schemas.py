@@ -14,9 +14,8 @@ _VERSION_COLUMNS = ("version", "activated_ts", "actor", "classification", "finge
 
 def rules_of(column: PayloadColumn) -> str:
     """The rules of a column in one line."""
-    said = column.rules.model_dump(exclude_none=True)
     default = [f"default {column.default}"] if column.default is not None else []
-    return ", ".join([*default, *(f"{name} {_listed(value)}" for name, value in said.items())])
+    return ", ".join([*default, *(f"{name} {_listed(value)}" for name, value in column.rules.written.items())])
 
 
 def _listed(value: object) -> str:

@@ -10,9 +10,11 @@ import pytest
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from leanops.domain.schema.model import ColumnType, DateFormat, TypeName
+from leanops.domain.schema.model import ColumnType, DateFormat
+from leanops.domain.schema.types import cast
 from leanops.domain.table.definitions import RAW
 from leanops.domain.table.outcome import Outcome
+from leanops.domain.table.sql import literal
 from leanops.emulation.events.kinds import Kind
 from leanops.emulation.play.homes import fresh_home
 from leanops.emulation.play.phases import Emulation
@@ -20,8 +22,6 @@ from leanops.emulation.scenario import DAYS, Scenario
 from leanops.emulation.verify.verdict import Verdict
 from leanops.runtimes.embedded import Embedded
 from leanops.transforms import curate, standardize
-from leanops.transforms.casts import cast
-from leanops.transforms.sql import literal
 from leanops.usecases.cycle.run import run_cycle
 from leanops.usecases.ingest import deliver
 from leanops.usecases.pipeline import commit
@@ -278,7 +278,7 @@ def test_one_wrong_byte_of_a_text_is_found(schema_active: Emulation, monkeypatch
 def test_a_decimal_that_is_cut_off_is_found(landed: Emulation, monkeypatch: pytest.MonkeyPatch) -> None:
     def cut_off(text: str, to: ColumnType, form: DateFormat = DateFormat.ISO) -> str:
         value = cast(text, to, form)
-        return f"CAST(floor({value}) AS {to})" if to.name == TypeName.DECIMAL and to.scale == 2 else value
+        return f"CAST(floor({value}) AS {to})" if to.name == "DECIMAL" and to.scale == 2 else value
 
     monkeypatch.setattr(curate, "cast", cut_off)
     verdict = cycled(landed)

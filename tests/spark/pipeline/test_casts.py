@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from pyspark.sql import functions as F
 
 from leanops.domain.schema.model import Schema
+from leanops.domain.schema.types import cast
 from leanops.runtimes.embedded import Embedded
-from leanops.transforms.casts import cast
 from tests.oracle import casts as model
 from tests.oracle.vocabulary import ORDER
 from tests.support.verify import same_value

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from pyspark.sql import functions as F
 
 from leanops.domain.schema.model import schema_from_json
+from leanops.domain.table.sql import literal, quoted
 from leanops.runtimes.embedded import Embedded
 from leanops.transforms.curate import Source, judged
 from leanops.transforms.mask import masked, sealed, with_key
-from leanops.transforms.sql import literal, quoted
 from tests.support.builders import column, schema_text
 
 TEXTS = [

@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leanops.domain.schema.diff import Kind, difference, is_widening
-from leanops.domain.schema.model import ColumnType, Schema, TypeName
+from leanops.domain.schema.diff import Kind, difference
+from leanops.domain.schema.model import ColumnType, Schema
+from leanops.domain.schema.types import is_widening
 from leanops.usecases.operations.activate import fingerprint
 from tests.support.builders import column, schema
 
@@ -268,6 +269,6 @@ def test_no_type_is_wider_than_one_that_is_wider_than_it(one: str, other: str) -
 
 
 def test_only_what_iceberg_promotes_in_place_is_a_widening() -> None:
-    assert is_widening(ColumnType(TypeName.INT), ColumnType(TypeName.BIGINT))
-    assert not is_widening(ColumnType(TypeName.INT), ColumnType(TypeName.INT))
-    assert not is_widening(ColumnType(TypeName.BIGINT), ColumnType(TypeName.DECIMAL, 38, 0))
+    assert is_widening(ColumnType("INT"), ColumnType("BIGINT"))
+    assert not is_widening(ColumnType("INT"), ColumnType("INT"))
+    assert not is_widening(ColumnType("BIGINT"), ColumnType("DECIMAL", 38, 0))

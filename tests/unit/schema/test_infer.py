@@ -8,11 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from leanops.domain.payload.paths import path_of
-from leanops.domain.schema.infer import DATE_CANDIDATES, MOST_COLUMNS, Seen, guess_pii, guess_type, propose
-from leanops.domain.schema.model import DEFAULT_KEY_PATH, DateFormat, schema_from_json
+from leanops.domain.schema.infer import MOST_COLUMNS, Seen, candidate, candidates, guess_pii, guess_type, propose
+from leanops.domain.schema.model import DEFAULT_KEY_PATH, ColumnType, DateFormat, schema_from_json
 from leanops.usecases.schemas.infer import proposed_text
 
 EVENTS = 100
+DATE, TIMESTAMP = ColumnType("DATE"), ColumnType("TIMESTAMP")
 WHOLE = ("int", "bigint", *(f"decimal_{scale}" for scale in (0, 2, 4, 6, 10, 18)), "double")
 
 
@@ -44,7 +45,7 @@ def seen(path: str = "$.a", kind: str = "string", *holds: str, **rest: Any) -> S
         (seen("$.a", "number|string", *WHOLE), "STRING"),
         (seen("$.a", "array"), "STRING"),
         (seen("$.a", "string", "timestamp"), "TIMESTAMP"),
-        (seen("$.a", "string", DATE_CANDIDATES[DateFormat.ISO]), "DATE"),
+        (seen("$.a", "string", candidate(DATE, DateFormat.ISO)), "DATE"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
@@ -53,7 +54,7 @@ def test_the_narrowest_type_that_takes_every_value(one: Seen, type_name: str) ->
 
 
 def test_one_value_too_many_and_the_type_is_another() -> None:
-    almost = {"timestamp": EVENTS - 1, DATE_CANDIDATES[DateFormat.ISO]: 1}
+    almost = {"timestamp": EVENTS - 1, candidate(DATE, DateFormat.ISO): 1}
     assert str(guess_type(seen(holds=almost)).type) == "STRING"
 
 
@@ -73,19 +74,20 @@ def test_a_narrower_type_that_nearly_holds_is_named() -> None:
     ],
 )
 def test_an_epoch_is_a_timestamp_where_the_name_says_a_time(path: str, least: int, form: DateFormat) -> None:
-    found = guess_type(seen(path, "number", *WHOLE, form.value, least=least, greatest=least + 9, digits=13))
+    held = [*WHOLE, candidate(TIMESTAMP, form)]
+    found = guess_type(seen(path, "number", *held, least=least, greatest=least + 9, digits=13))
     assert (str(found.type), found.format) == ("TIMESTAMP", form)
     assert str(guess_type(seen("$.amount", "number", *WHOLE, least=least, greatest=least, digits=13)).type) == "BIGINT"
 
 
 def test_eight_digits_are_a_date_where_the_name_says_a_date() -> None:
-    compact = DATE_CANDIDATES[DateFormat.COMPACT]
+    compact = candidate(DATE, DateFormat.COMPACT)
     assert guess_type(seen("$.due_date", "string", compact, *WHOLE)).format == DateFormat.COMPACT
     assert str(guess_type(seen("$.account", "string", compact, *WHOLE)).type) == "STRING"
 
 
 def test_a_date_that_can_be_read_two_ways_says_so() -> None:
-    both = [DATE_CANDIDATES[form] for form in (DateFormat.DAY_MONTH_YEAR, DateFormat.MONTH_DAY_YEAR)]
+    both = [candidate(DATE, form) for form in (DateFormat.DAY_MONTH_YEAR, DateFormat.MONTH_DAY_YEAR)]
     found = guess_type(seen("$.due", "string", *both))
     assert found.format == DateFormat.DAY_MONTH_YEAR
     assert "MM/dd/yyyy too" in found.reason
@@ -122,7 +124,7 @@ def test_shapes_tell_personal_data(shape: str, pii: str) -> None:
 
 
 def test_what_is_hidden_is_a_text() -> None:
-    (column,) = propose([seen("$.birth_date", "string", DATE_CANDIDATES[DateFormat.ISO])], EVENTS, EVENTS).columns
+    (column,) = propose([seen("$.birth_date", "string", candidate(DATE, DateFormat.ISO))], EVENTS, EVENTS).columns
     assert (str(column.type), column.pii) == ("STRING", "hmac")
 
 
@@ -248,7 +250,7 @@ COUNTS = st.integers(0, EVENTS)
 @st.composite
 def anything_seen(draw: st.DrawFn) -> list[Seen]:
     paths = draw(st.lists(PATHS | st.just(DEFAULT_KEY_PATH), min_size=1, max_size=8, unique=True))
-    names = [*WHOLE, *DATE_CANDIDATES.values(), "boolean", "timestamp", "period", "epoch_s", "epoch_ms", "is_email"]
+    names = [*candidates(), "period", "is_email"]
     held = st.dictionaries(st.sampled_from(names), st.just(EVENTS) | COUNTS, max_size=len(names))
     kinds = st.sets(st.sampled_from(["string", "number", "boolean", "array"]), min_size=1).map("|".join)
     return [

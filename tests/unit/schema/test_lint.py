@@ -154,7 +154,7 @@ SEVERAL: dict[str, list[tuple[str, str]]] = {
     ],
 }
 # fmt: on
-CHECKS = ("document", "parse", "structure", "rules", "consistency")
+CHECKS = ("document", "parse", "regex", "consistency")
 """The modules that look at one file."""
 
 

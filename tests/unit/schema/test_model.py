@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from leanops.domain.errors import InvalidSchemaError
 from leanops.domain.problems import Problem
-from leanops.domain.schema.model import ColumnType, TypeName, iceberg_type, schema_from_json
+from leanops.domain.schema.model import ColumnType, schema_from_json
 from leanops.domain.table.definitions import CURATED_SYSTEM_COLUMNS, ICEBERG_METADATA_COLUMNS
 from tests.oracle import rows as oracle
 from tests.oracle import vocabulary as words
@@ -74,7 +74,7 @@ def test_the_file_of_the_documentation_is_read_whole() -> None:
     assert read.keys.version == "$.order.updatedAt"
     assert [str(each.type) for each in read.payload_columns] == ["STRING", "DECIMAL(18,2)", "STRING", "STRING"]
     assert [each.path for each in read.payload_columns] == ["$.order.id", "$.order.amount", None, "$.customer.email"]
-    assert read.payload_columns[1].rules.min == "0"
+    assert read.payload_columns[1].rules.written["min"] == "0"
     assert read.policies.cde_error_rate_fail is None
     assert read.policies.lookback_months == 1
 
@@ -114,34 +114,34 @@ def test_a_path_named_twice_is_one_path() -> None:
 @pytest.mark.parametrize(
     ("text", "kind", "iceberg"),
     [
-        ("string", ColumnType(TypeName.STRING), "string"),
-        ("INT", ColumnType(TypeName.INT), "int"),
-        ("BIGINT", ColumnType(TypeName.BIGINT), "long"),
-        ("Decimal(38,0)", ColumnType(TypeName.DECIMAL, 38, 0), "decimal(38,0)"),
-        ("DECIMAL(18, 2)", ColumnType(TypeName.DECIMAL, 18, 2), "decimal(18,2)"),
-        ("DOUBLE", ColumnType(TypeName.DOUBLE), "double"),
-        ("BOOLEAN", ColumnType(TypeName.BOOLEAN), "boolean"),
-        ("DATE", ColumnType(TypeName.DATE), "date"),
-        ("TIMESTAMP", ColumnType(TypeName.TIMESTAMP), "timestamptz"),
+        ("string", ColumnType("STRING"), "string"),
+        ("INT", ColumnType("INT"), "int"),
+        ("BIGINT", ColumnType("BIGINT"), "long"),
+        ("Decimal(38,0)", ColumnType("DECIMAL", 38, 0), "decimal(38,0)"),
+        ("DECIMAL(18, 2)", ColumnType("DECIMAL", 18, 2), "decimal(18,2)"),
+        ("DOUBLE", ColumnType("DOUBLE"), "double"),
+        ("BOOLEAN", ColumnType("BOOLEAN"), "boolean"),
+        ("DATE", ColumnType("DATE"), "date"),
+        ("TIMESTAMP", ColumnType("TIMESTAMP"), "timestamptz"),
     ],
 )
 def test_every_type_is_read_and_has_its_iceberg_type(text: str, kind: ColumnType, iceberg: str) -> None:
     read = schema(column(type=text)).payload_columns[0].type
-    assert (read, iceberg_type(read)) == (kind, iceberg)
+    assert (read, read.iceberg) == (kind, iceberg)
 
 
 def test_defaults_and_limits_written_as_numbers_or_booleans_become_texts() -> None:
     read = schema(column(type="INT", default=1, rules={"min": -1, "max": 1e3, "allowed": [1, "2", 3.5]}))
     only = read.payload_columns[0]
-    assert (only.default, only.rules.min, only.rules.max) == ("1", "-1", "1000.0")
-    assert only.rules.allowed == ("1", "2", "3.5")
+    assert (only.default, only.rules.written["min"], only.rules.written["max"]) == ("1", "-1", "1000.0")
+    assert only.rules.written["allowed"] == ("1", "2", "3.5")
 
 
 def test_a_number_keeps_its_digits_and_what_is_no_number_is_refused() -> None:
     text = schema_text(column(type="DECIMAL(38,2)", rules={"max": "LIMIT"})).replace(
         '"LIMIT"', "99999999999999999999.99"
     )
-    assert schema_from_json(text, "schema.json").payload_columns[0].rules.max == "99999999999999999999.99"
+    assert schema_from_json(text, "schema.json").payload_columns[0].rules.written["max"] == "99999999999999999999.99"
     found = said_of(schema_text(column(default="LIMIT")).replace('"LIMIT"', "NaN"))
     assert places(found) == [("not_json", "/payload_columns/0/default")]
 

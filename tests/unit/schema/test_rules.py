@@ -8,9 +8,10 @@ from hypothesis import strategies as st
 
 from leanops.domain.errors import InvalidSchemaError
 from leanops.domain.problems import Problem
+from leanops.domain.schema.casts import DateFormat
 from leanops.domain.schema.model import schema_from_json
 from leanops.domain.schema.parse import type_from_text
-from leanops.domain.schema.types import DateFormat, column_value, limit_value
+from leanops.domain.schema.types import column_value, limit_value
 from tests.oracle import casts
 from tests.support.builders import column, schema, schema_text
 

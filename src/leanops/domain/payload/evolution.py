@@ -1,7 +1,6 @@
 """New paths of a batch: which get a column, which are rescued, which quarantine their row; and drift."""
 
 import json
-import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 
@@ -9,7 +8,6 @@ from leanops.domain.limits import ColumnLimits
 from leanops.domain.payload.columns import register
 from leanops.domain.payload.flatten import NULL, Kind
 
-_DECIMAL = re.compile(r"decimal\(([0-9]+),([0-9]+)\)")
 REMEMBERED_PATHS = 1_500
 OTHER_PATHS = 500
 """Paths without a column that are remembered beside any number of columns."""
@@ -63,14 +61,6 @@ def plan_columns(
     new = {**first, **second}
     refused = rest if contract == "quarantine" else ()
     return ColumnPlan({**known, **new}, new, () if refused else rest, refused)
-
-
-def is_promotion(today: str, wanted: str) -> bool:
-    """Whether Iceberg can widen a column's type in place."""
-    if (today, wanted) == ("int", "long"):
-        return True
-    before, after = (_DECIMAL.fullmatch(kind.replace(" ", "")) for kind in (today, wanted))
-    return bool(before and after and before[2] == after[2] and int(before[1]) <= int(after[1]))
 
 
 @dataclass(frozen=True)

@@ -1,20 +1,62 @@
 """What does not go together in a schema file, found also where other members are broken."""
 
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
 
 from leanops.domain.payload.columns import plain_name
 from leanops.domain.payload.paths import segments_of
 from leanops.domain.problems import Code, Problem, quoted
+from leanops.domain.schema.casts import DateFormat
 from leanops.domain.schema.document import step
-from leanops.domain.schema.parse import DEFAULT_KEY_PATH, path_from_text, text_from_scalar, type_from_text
-from leanops.domain.schema.rules import Draft, column_problems, reserved_name
-from leanops.domain.schema.structure import did_you_mean
-from leanops.domain.schema.types import DateFormat, iceberg_type
-from leanops.domain.table.definitions import CURATED, RESERVED_TABLES, STANDARDIZED_SYSTEM_COLUMNS
+from leanops.domain.schema.parse import (
+    DEFAULT_KEY_PATH,
+    did_you_mean,
+    path_from_text,
+    text_from_scalar,
+    type_from_text,
+    whole,
+)
+from leanops.domain.schema.rules import RULES, compared_by, leaves_room
+from leanops.domain.schema.types import TEXT, TYPES, ColumnType, column_value, limit_value, type_from_iceberg
+from leanops.domain.table.definitions import (
+    CURATED,
+    CURATED_SYSTEM_COLUMNS,
+    RESERVED_TABLES,
+    STANDARDIZED_SYSTEM_COLUMNS,
+    is_engine_name,
+)
 
 _KEYS = {"idempotency_key": "key", "version": "version", "period": "period"}
+
+Limits = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A column as far as it can be read: what is broken or left out is None."""
+
+    pointer: str
+    name: str | None
+    path: str | None
+    has_path: bool
+    """Whether the file gives a path, sound or not."""
+    type: ColumnType | None
+    format: DateFormat | None
+    default: str | None
+    cde: bool
+    pii: str | None
+    rules: Mapping[str, Any]
+
+    def reads(self, path: str) -> bool:
+        """Whether this column holds what stands at the path."""
+        return self.path == path if self.has_path else self.name == plain_name(path)
+
+    def reads_like(self, other: "Draft") -> bool:
+        """Whether two columns hold one value."""
+        return (self.path is not None and other.reads(self.path)) or (other.path is not None and self.reads(other.path))
 
 
 def contradictions_in(value: Any, broken: set[str], *, is_kept: bool = False) -> Iterator[Problem]:
@@ -29,9 +71,9 @@ def contradictions_in(value: Any, broken: set[str], *, is_kept: bool = False) ->
         yield Problem(Code.RESERVED_NAME, "/table_name", reserved, "choose another name")
     yield from _envelope(file.get("envelope_columns") or [])
     for draft in drafts:
-        yield from column_problems(draft)
+        yield from _column(draft)
         if not is_kept:
-            yield from reserved_name(draft)
+            yield from _reserved_name(draft)
     yield from _named_twice(drafts)
     yield from _measures(file.get("measures") or [], drafts)
     keys = file.get("keys") or {}
@@ -57,6 +99,7 @@ def _sound(value: Any, broken: set[str], pointer: str) -> Any:
 
 
 def _draft(at: int, sound: Mapping[str, Any], said: Any) -> Draft:
+    limits = sound.get("rules") or {}
     path, kind, default, form = (sound.get(name) for name in ("path", "type", "default", "format"))
     is_form_broken = form is None and isinstance(said, dict) and said.get("format") is not None
     return Draft(
@@ -69,8 +112,115 @@ def _draft(at: int, sound: Mapping[str, Any], said: Any) -> Draft:
         default=None if default is None else text_from_scalar(default),
         cde=sound.get("cde") is True,
         pii=sound.get("pii"),
-        rules={name: rule for name, rule in (sound.get("rules") or {}).items() if rule is not None},
+        rules={name: _limit(name, limits[name]) for name in RULES if limits.get(name) is not None},
     )
+
+
+def _limit(rule: str, value: Any) -> Any:
+    """The limit of a rule as the model has it; broken ones of many are None."""
+    if isinstance(value, list):
+        return tuple(None if one is None else _limit(rule, one) for one in value)
+    if RULES[rule].is_about_text:
+        return value if isinstance(value, str) else whole(value)
+    return text_from_scalar(value)
+
+
+def _column(draft: Draft) -> Iterator[Problem]:
+    """All that is wrong with a column in itself."""
+    limits = yield from _limits(draft)
+    if draft.type is not None:
+        yield from _typed(draft, draft.type)
+        yield from _allowed(draft, draft.type, limits)
+        yield from _default(draft, draft.type, limits)
+
+
+def _reserved_name(draft: Draft) -> Iterator[Problem]:
+    """A name that is ours or the engines'; apart, for a file deployed before a name was reserved stays readable."""
+    is_ours = draft.name in CURATED_SYSTEM_COLUMNS
+    if draft.name is not None and (is_ours or is_engine_name(draft.name)):
+        why = "a system column" if is_ours else "a name that Iceberg and Spark keep for themselves"
+        message = f"{quoted(draft.name)} is {why}"
+        yield Problem(Code.RESERVED_NAME, f"{draft.pointer}/name", message, "choose another name")
+
+
+def _typed(draft: Draft, kind: ColumnType) -> Iterator[Problem]:
+    if draft.format is not None and draft.format not in kind.entry.formats:
+        message = f"{quoted(draft.format.value)} does not go with {kind}"
+        wanted = next(name for name, entry in TYPES.items() if draft.format in entry.formats)
+        yield Problem(Code.BAD_FORMAT, f"{draft.pointer}/format", message, f"leave it out, or make the type {wanted}")
+    if draft.pii in ("hmac", "mask") and kind != TEXT:
+        message = f"{quoted(draft.pii)} makes a text, and the type is {kind}"
+        yield Problem(Code.PII_NEEDS_STRING, f"{draft.pointer}/pii", message, "make the type STRING, or pii drop")
+
+
+def _limits(draft: Draft) -> Generator[Problem, None, Limits]:
+    """Yields what is wrong with the rules themselves; gives what the sound ones are compared by."""
+    kind, limits = draft.type, Limits()
+    for name, limit in draft.rules.items():
+        entry, pointer = RULES[name], f"{draft.pointer}/rules/{name}"
+        if kind is not None and not entry.goes_with(kind.entry):
+            yield Problem(Code.CONTRADICTION, pointer, f"{name} does not go with {kind}", "take it out")
+        elif fault := entry.fault(limit, draft.rules):
+            yield Problem(fault.code, pointer, f"{quoted(str(limit))} {fault.why}", fault.hint)
+        elif entry.is_about_text:
+            limits[name] = limit
+        elif kind is not None:
+            yield from _bad_limits(pointer, limit, kind)
+            limits[name] = compared_by(name, limit, kind)
+    limits = {name: limit for name, limit in limits.items() if limit is not None}
+    for name in list(limits):
+        other, of = RULES[name].up_to, None if RULES[name].is_about_text else kind
+        if other in limits and not leaves_room(limits[name], limits[other], of):
+            ends = f"{name} {quoted(str(draft.rules[name]))} and {other} {quoted(str(draft.rules[other]))}"
+            message = f"no {of or 'length'} lies between {ends}"
+            yield Problem(Code.CONTRADICTION, f"{draft.pointer}/rules/{name}", message, f"lower it, or raise {other}")
+            # Nothing can keep both, so nothing is held against them.
+            del limits[name], limits[other]
+    return limits
+
+
+def _listed(pointer: str, limit: Any) -> Iterator[tuple[str, str]]:
+    """The texts of a limit, each with its pointer; broken ones are left out."""
+    texts = enumerate(limit) if isinstance(limit, tuple) else [("", limit)]
+    return ((f"{pointer}/{at}".rstrip("/"), text) for at, text in texts if text is not None)
+
+
+def _bad_limits(pointer: str, limit: Any, kind: ColumnType) -> Iterator[Problem]:
+    for place, text in _listed(pointer, limit):
+        if limit_value(text, kind) is None:
+            yield Problem(Code.BAD_LIMIT, place, f"{quoted(text)} is no {kind.name}", f"write {kind.entry.like}")
+
+
+def _allowed(draft: Draft, kind: ColumnType, limits: Limits) -> Iterator[Problem]:
+    # Only a text is allowed as it is written: a number may arrive as 007.
+    asked = {name: limit for name, limit in limits.items() if kind == TEXT or not RULES[name].is_about_text}
+    for pointer, text in _listed(f"{draft.pointer}/rules/allowed", draft.rules.get("allowed")):
+        for message in _broken(draft, asked, text, limit_value(text, kind)):
+            yield Problem(Code.CONTRADICTION, pointer, message, "take it out, or relax the other rule")
+
+
+def _default(draft: Draft, kind: ColumnType, limits: Limits) -> Iterator[Problem]:
+    text, form, pointer = draft.default, draft.format, f"{draft.pointer}/default"
+    if text is None or form not in kind.entry.formats:
+        return
+    value = column_value(text, kind, form)
+    if draft.cde and not re.search(r"\S", text, re.ASCII):
+        message = "is blank, and the column is critical"
+        yield Problem(Code.CONTRADICTION, pointer, message, "write a value that is not blank")
+    elif value is None:
+        like = kind.entry.like if form == DateFormat.ISO else f"it in the format {form.value}"
+        yield Problem(Code.BAD_DEFAULT, pointer, f"{quoted(text)} is no {kind}", f"write {like}")
+    else:
+        for message in _broken(draft, limits, text, value):
+            yield Problem(Code.CONTRADICTION, pointer, message, "change the default, or relax the rule")
+
+
+def _broken(draft: Draft, limits: Limits, text: str, value: Any) -> Iterator[str]:
+    """What rules say of a text of the file that surely breaks them; nothing where it holds no value."""
+    for name, limit in limits.items():
+        entry = RULES[name]
+        if value is not None and entry.refuses(text if entry.is_about_text else value, limit):
+            yield f"{quoted(text)} {entry.says.format(quoted(str(draft.rules[name])))}"
 
 
 def _envelope(columns: Sequence[Any]) -> Iterator[Problem]:
@@ -87,11 +237,9 @@ def _envelope(columns: Sequence[Any]) -> Iterator[Problem]:
             yield Problem(Code.REPEATED, f"{pointer}/name", f"{quoted(name)} is named twice", "name it once")
         seen.add(name)
         real = CURATED.columns[name]
-        if kind is not None and iceberg_type(type_from_text(kind)) != real:
-            names = {"string": "STRING", "long": "BIGINT", "int": "INT", "timestamptz": "TIMESTAMP"}
-            written = names.get(real, real.upper())
+        if kind is not None and type_from_text(kind).iceberg != real:
             message = f"{name} is no {type_from_text(kind)}"
-            yield Problem(Code.ENVELOPE_TYPE, f"{pointer}/type", message, f"write {written}")
+            yield Problem(Code.ENVELOPE_TYPE, f"{pointer}/type", message, f"write {type_from_iceberg(real)}")
 
 
 def _named_twice(drafts: Sequence[Draft]) -> Iterator[Problem]:
@@ -126,7 +274,7 @@ def _measure(pointer: str, draft: Draft) -> Iterator[Problem]:
     if draft.pii is not None:
         message = f"{draft.name} is PII, and its totals would show it"
         yield Problem(Code.PII_AS_MEASURE, pointer, message, "take it out of the measures, or its pii away")
-    elif draft.type is not None and not draft.type.is_number:
+    elif draft.type is not None and draft.type.entry.numbers is None:
         message = f"{draft.name} is {draft.type}, which has no total"
         yield Problem(Code.MEASURE_NOT_NUMBER, pointer, message, "give it a type of numbers, or take it out")
 

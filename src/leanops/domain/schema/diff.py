@@ -1,14 +1,13 @@
 """What changes between two schemas of a topic, and how bad that is."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from datetime import UTC, date, datetime
-from decimal import Decimal
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-from leanops.domain.payload.evolution import is_promotion
-from leanops.domain.schema.model import ColumnType, Keys, PayloadColumn, Rules, Schema, TypeName, iceberg_type
+from leanops.domain.schema.model import Keys, PayloadColumn, Schema
+from leanops.domain.schema.rules import RULES, compared_by
+from leanops.domain.schema.types import TEXT, ColumnType, is_widening
 
 
 class Kind(StrEnum):
@@ -77,11 +76,6 @@ def difference(active: Schema | None, new: Schema) -> Difference:
             *_neutral(active, new),
         )
     )
-
-
-def is_widening(old: ColumnType, new: ColumnType) -> bool:
-    """Whether Iceberg promotes the type in place: INT to BIGINT, or a DECIMAL of the same scale with more digits."""
-    return old != new and is_promotion(iceberg_type(old), iceberg_type(new))
 
 
 def _table_name(active: Schema, new: Schema) -> Iterator[Change]:
@@ -154,11 +148,10 @@ def _renames(active: Schema, new: Schema) -> Iterator[_Renamed]:
 
 
 def _added(place: str, column: PayloadColumn, was: str | None) -> Change:
-    is_open = not column.cde and column.rules == Rules()
-    terms = [term for term, holds in (("critical", column.cde), ("with rules", column.rules != Rules())) if holds]
+    terms = [term for term, holds in (("critical", column.cde), ("with rules", column.rules.written)) if holds]
     instead = f" in place of {was}" if was else ""
     what = f"{column.name} {column.type} added{instead}{', ' if terms else ''}{' and '.join(terms)}"
-    return Change(Kind.ADDITIVE if is_open else Kind.RESTRICTIVE, place, what, changes_rows=True)
+    return Change(Kind.RESTRICTIVE if terms else Kind.ADDITIVE, place, what, changes_rows=True)
 
 
 def _column(place: str, old: PayloadColumn, new: PayloadColumn) -> Iterator[Change]:
@@ -183,9 +176,11 @@ def _column(place: str, old: PayloadColumn, new: PayloadColumn) -> Iterator[Chan
 
 
 def _rules(place: str, old: PayloadColumn, new: PayloadColumn) -> Iterator[Change]:
-    for name in Rules.model_fields:
-        before, after = getattr(old.rules, name), getattr(new.rules, name)
-        kind = _compared(name, before, after, _reader(old, new))
+    # Limits are compared as values of their type, or as texts where the two columns share none.
+    are_alike = old.type.name == new.type.name or (old.type.is_exact and new.type.is_exact)
+    for name in RULES:
+        before, after = old.rules.written.get(name), new.rules.written.get(name)
+        kind = _compared(name, before, after, new.type if are_alike else TEXT)
         if kind is None and before != after:
             # The file is another one all the same, and gets a version of its own.
             yield Change(Kind.NEUTRAL, f"{place}/{name}", f"{new.name}: rule {name} written in another way")
@@ -195,51 +190,14 @@ def _rules(place: str, old: PayloadColumn, new: PayloadColumn) -> Iterator[Chang
             yield Change(kind, f"{place}/{name}", what, changes_rows=True)
 
 
-_Reader = Callable[[str], Any]
-
-
-def _compared(name: str, before: Any, after: Any, value_of: _Reader) -> Kind | None:
+def _compared(name: str, before: Any, after: Any, kind: ColumnType) -> Kind | None:
     """Additive where all that was good stays good, None where nothing changes, else restrictive."""
     if before is None or after is None:
         return None if before is after else Kind.RESTRICTIVE if before is None else Kind.ADDITIVE
-    match name:
-        case "min" | "max":
-            old, new = value_of(before), value_of(after)
-            is_wider, is_same = (new < old) == (name == "min"), new == old
-        case "min_length" | "max_length":
-            is_wider, is_same = (after < before) == (name == "min_length"), after == before
-        case "allowed":
-            old, new = {value_of(one) for one in before}, {value_of(one) for one in after}
-            is_wider, is_same = old < new, old == new
-        case _:
-            is_wider, is_same = False, before == after
-    return None if is_same else Kind.ADDITIVE if is_wider else Kind.RESTRICTIVE
-
-
-def _reader(old: PayloadColumn, new: PayloadColumn) -> _Reader:
-    """How limits of both columns are compared: as values of their type, or as texts where they share none."""
-    are_alike = old.type.name == new.type.name or (old.is_exact and new.is_exact)
-    return _value_reader(new) if are_alike else str.encode
-
-
-def _value_reader(column: PayloadColumn) -> _Reader:
-    match column.type.name:
-        case TypeName.INT | TypeName.BIGINT | TypeName.DECIMAL:
-            return Decimal
-        case TypeName.DOUBLE:
-            return float
-        case TypeName.DATE:
-            return date.fromisoformat
-        case TypeName.TIMESTAMP:
-            return _moment
-        case _:
-            # Texts are ordered by their bytes, as Spark orders them; and false comes before true.
-            return str.encode
-
-
-def _moment(text: str) -> datetime:
-    found = datetime.fromisoformat(text)
-    return found if found.tzinfo else found.replace(tzinfo=UTC)
+    old, new = compared_by(name, before, kind), compared_by(name, after, kind)
+    if old == new:
+        return None
+    return Kind.ADDITIVE if RULES[name].is_relaxed(new, old) else Kind.RESTRICTIVE
 
 
 def _breaking(pointer: str, what: str, *, needs_raw: bool = False) -> Change:

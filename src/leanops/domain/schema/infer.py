@@ -8,7 +8,9 @@ from typing import Any
 from leanops.domain.payload.columns import LONGEST_NAME, plain_name, register
 from leanops.domain.payload.flatten import ARRAY, BOOLEAN, NUMBER, STRING, Kind
 from leanops.domain.payload.paths import segments_of
-from leanops.domain.schema.model import DEFAULT_KEY_PATH, DEFAULT_PERIOD_PATHS, ColumnType, DateFormat, TypeName
+from leanops.domain.schema.casts import DateFormat
+from leanops.domain.schema.parse import DEFAULT_KEY_PATH, DEFAULT_PERIOD_PATHS
+from leanops.domain.schema.types import TEXT, TYPES, ColumnType
 from leanops.domain.table.definitions import CURATED_SYSTEM_COLUMNS, is_engine_name
 
 SCALES = (2, 4, 6, 10, 18)
@@ -16,8 +18,6 @@ SCALES = (2, 4, 6, 10, 18)
 SHAPES = ("email", "phone", "iban", "card")
 ENOUGH = 10
 """Fewer events say nothing about what is always there."""
-_DATES = (DateFormat.ISO, DateFormat.DAY_MONTH_YEAR, DateFormat.MONTH_DAY_YEAR, DateFormat.DOTTED, DateFormat.COMPACT)
-DATE_CANDIDATES = {form: f"date_{at}" for at, form in enumerate(_DATES)}
 MOST_COLUMNS = 1_000
 # With the notes and what is said of a column, a file of so many characters of paths is one that lint takes.
 _MOST_TEXT = 200_000
@@ -27,6 +27,7 @@ _NEARLY_UNIQUE = 0.8
 _NEARLY = 0.9
 _FEW_DIGITS = 8
 _ROOM = 4
+_DATE, _TIMESTAMP = ColumnType("DATE"), ColumnType("TIMESTAMP")
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
 
 
@@ -50,6 +51,27 @@ class Seen:
 
     def all_hold(self, candidate: str) -> bool:
         return self.events > 0 and self.holds.get(candidate, 0) == self.events
+
+    def all_are(self, kind: ColumnType, form: DateFormat = DateFormat.ISO) -> bool:
+        """Whether a type takes every value."""
+        return self.all_hold(candidate(kind, form))
+
+
+def candidates() -> dict[str, tuple[ColumnType, DateFormat]]:
+    """What is tried on every value: the types of the table that are inferred, in each of their scales and formats."""
+    kinds = [
+        ColumnType(name, *digits)
+        for name, entry in TYPES.items()
+        for digits in ([(38, scale) for scale in (0, *SCALES)] if entry.has_scale else [()])
+        if entry.inferred_from
+    ]
+    return {candidate(kind, form): (kind, form) for kind in kinds for form in kind.entry.formats}
+
+
+def candidate(kind: ColumnType, form: DateFormat = DateFormat.ISO) -> str:
+    """The name under which the values that a type takes are counted."""
+    scale = [str(kind.scale)] if kind.precision else []
+    return "_".join([kind.name, *scale, *([] if form == DateFormat.ISO else [form.name])]).lower()
 
 
 @dataclass(frozen=True)
@@ -153,9 +175,9 @@ def _column(seen: Seen, name: str, events: int) -> InferredColumn:
     ]
     if pii:
         reasons.append(f"PII by its {pii[1]}")
-        if guess.type.name != TypeName.STRING:
+        if guess.type != TEXT:
             reasons.append("STRING, for only a text can be hidden")
-            guess, form = Guess(ColumnType(TypeName.STRING), guess.reason), DateFormat.ISO
+            guess, form = Guess(TEXT, guess.reason), DateFormat.ISO
     is_critical = events >= ENOUGH and seen.events == events and not seen.blank and ARRAY not in seen.kinds
     if is_critical:
         reasons.append("never missing")
@@ -167,33 +189,31 @@ def _column(seen: Seen, name: str, events: int) -> InferredColumn:
 def guess_type(seen: Seen) -> Guess:
     """The narrowest type that takes every value; what was sent as a text stays one unless it is a moment or a truth."""
     if seen.kinds == {BOOLEAN}:
-        return _guess(seen, TypeName.BOOLEAN)
+        return _guess(seen, ColumnType("BOOLEAN"))
     if seen.kinds == {NUMBER}:
         return _moment_in_numbers(seen) or _number(seen)
     if seen.kinds == {STRING}:
         return _moment_in_texts(seen) or _text(seen)
     if seen.kinds == {ARRAY}:
-        return Guess(ColumnType(TypeName.STRING), "arrays, as their JSON text")
-    return Guess(ColumnType(TypeName.STRING), f"STRING, for it is {' and '.join(sorted(seen.kinds))}")
+        return Guess(TEXT, "arrays, as their JSON text")
+    return Guess(TEXT, f"STRING, for it is {' and '.join(sorted(seen.kinds))}")
 
 
-def _guess(seen: Seen, name: TypeName, form: DateFormat = DateFormat.ISO, more: str = "") -> Guess:
-    written = f" as {form.value}" if form != DateFormat.ISO else ""
-    return Guess(ColumnType(name), f"{name.value}{written} in all of {seen.events:,} values{more}", form)
+def _guess(seen: Seen, kind: ColumnType, form: DateFormat = DateFormat.ISO, more: str = "") -> Guess:
+    return Guess(kind, f"{_written(kind, form)} in all of {seen.events:,} values{more}", form)
+
+
+def _written(kind: ColumnType, form: DateFormat) -> str:
+    return f"{kind}{f' as {form.value}' if form != DateFormat.ISO else ''}"
 
 
 def _number(seen: Seen) -> Guess:
-    if seen.all_hold("int") and seen.digits <= _FEW_DIGITS:
-        return _guess(seen, TypeName.INT)
-    if seen.all_hold("bigint"):
-        return _guess(seen, TypeName.BIGINT)
-    for scale in (0, *SCALES):
-        if seen.all_hold(f"decimal_{scale}"):
-            kind = ColumnType(TypeName.DECIMAL, min(38, max(18, seen.digits + _ROOM + scale)), scale)
-            return Guess(kind, f"{kind} in all of {seen.events:,} values")
-    if seen.all_hold("double"):
-        return _guess(seen, TypeName.DOUBLE)
-    return Guess(ColumnType(TypeName.STRING), f"STRING, for no number type takes all of {seen.events:,} values")
+    for kind, form in candidates().values():
+        is_roomy = kind.name != "INT" or seen.digits <= _FEW_DIGITS
+        if TYPES[kind.name].numbers and is_roomy and seen.all_are(kind, form):
+            precision = min(kind.precision, max(18, seen.digits + _ROOM + kind.scale))
+            return _guess(seen, kind._replace(precision=precision))
+    return Guess(TEXT, f"STRING, for no number type takes all of {seen.events:,} values")
 
 
 def _moment_in_numbers(seen: Seen) -> Guess | None:
@@ -201,10 +221,10 @@ def _moment_in_numbers(seen: Seen) -> Guess | None:
     if not _words(seen.path) & _TIMES or seen.least is None or seen.greatest is None:
         return None
     for form, (least, greatest) in _EPOCHS.items():
-        if seen.all_hold(form.value) and least <= seen.least and seen.greatest <= greatest:
-            return _guess(seen, TypeName.TIMESTAMP, form)
-    if seen.all_hold(DATE_CANDIDATES[DateFormat.COMPACT]):
-        return _guess(seen, TypeName.DATE, DateFormat.COMPACT)
+        if seen.all_are(_TIMESTAMP, form) and least <= seen.least and seen.greatest <= greatest:
+            return _guess(seen, _TIMESTAMP, form)
+    if seen.all_are(_DATE, DateFormat.COMPACT):
+        return _guess(seen, _DATE, DateFormat.COMPACT)
     return None
 
 
@@ -217,40 +237,39 @@ _EPOCHS = {
 
 
 def _moment_in_texts(seen: Seen) -> Guess | None:
-    if seen.all_hold("timestamp"):
-        return _guess(seen, TypeName.TIMESTAMP)
-    held = [form for form in _DATES if seen.all_hold(DATE_CANDIDATES[form])]
+    if seen.all_are(_TIMESTAMP):
+        return _guess(seen, _TIMESTAMP)
+    held = [form for form in _DATE.entry.formats if seen.all_are(_DATE, form)]
     if DateFormat.COMPACT in held and not _words(seen.path) & _TIMES:
         held.remove(DateFormat.COMPACT)
     if not held:
         return None
     unsure = f", and as {held[1].value} too: say which" if len(held) > 1 else ""
-    return _guess(seen, TypeName.DATE, held[0], unsure)
+    return _guess(seen, _DATE, held[0], unsure)
 
 
 def _text(seen: Seen) -> Guess:
-    if seen.all_hold("boolean"):
-        return _guess(seen, TypeName.BOOLEAN)
-    plain = Guess(ColumnType(TypeName.STRING), f"STRING of up to {seen.longest:,} characters")
+    for kind in (ColumnType(name) for name, entry in TYPES.items() if STRING in entry.inferred_from):
+        if kind not in (_DATE, _TIMESTAMP) and seen.all_are(kind):
+            return _guess(seen, kind)
+    plain = f"STRING of up to {seen.longest:,} characters"
     if seen.leading_zeros:
-        return Guess(plain.type, f"{plain.reason}, some with leading zeros")
-    if seen.all_hold("double"):
-        return Guess(plain.type, f"{plain.reason}, numbers that were sent as texts")
-    return plain
+        return Guess(TEXT, f"{plain}, some with leading zeros")
+    if seen.all_are(ColumnType("DOUBLE")):
+        return Guess(TEXT, f"{plain}, numbers that were sent as texts")
+    return Guess(TEXT, plain)
 
 
 def _nearly(seen: Seen, guess: Guess) -> list[str]:
     """The narrower type that a few values stand against."""
-    candidates = {}
-    if guess.type.name == TypeName.STRING:
-        candidates = {
-            "timestamp": "TIMESTAMP",
-            **{name: f"DATE as {form.value}" for form, name in DATE_CANDIDATES.items()},
-        }
-        candidates |= {"int": "INT", "bigint": "BIGINT", "decimal_2": "DECIMAL(18,2)"} if NUMBER in seen.kinds else {}
-    elif guess.type.name == TypeName.DECIMAL and guess.type.scale > SCALES[0]:
-        candidates = {f"decimal_{SCALES[0]}": f"{SCALES[0]} decimals"}
-    for name, what in candidates.items():
+    names: dict[str, str] = {}
+    if guess.type == TEXT:
+        moments = [(_TIMESTAMP, DateFormat.ISO), *((_DATE, form) for form in _DATE.entry.formats)]
+        names = {candidate(kind, form): _written(kind, form) for kind, form in moments}
+        names |= {"int": "INT", "bigint": "BIGINT", "decimal_2": "DECIMAL(18,2)"} if NUMBER in seen.kinds else {}
+    elif guess.type.scale > SCALES[0]:
+        names = {f"decimal_{SCALES[0]}": f"{SCALES[0]} decimals"}
+    for name, what in names.items():
         held = seen.holds.get(name, 0)
         if seen.events * _NEARLY <= held < seen.events:
             return [f"{what} in {_percent(held, seen.events)} of them"]
@@ -338,9 +357,7 @@ def _likely_key(seen: Sequence[Seen], events: int) -> Seen | None:
 
 def _likely_version(seen: Sequence[Seen], events: int) -> Seen | None:
     names = ("updated", "modified", "changed", "version")
-    timely = [
-        one for one in seen if one.kinds == {STRING} and one.all_hold("timestamp") and one.events >= events * _MOST
-    ]
+    timely = [one for one in seen if one.kinds == {STRING} and one.all_are(_TIMESTAMP) and one.events >= events * _MOST]
     for name in names:
         found = [one for one in timely if name in _words(segments_of(one.path)[-1])]
         if found:

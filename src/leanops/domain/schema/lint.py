@@ -8,7 +8,7 @@ from typing import Any
 from leanops.domain.errors import InvalidSchemaError
 from leanops.domain.problems import Code, Problem, quoted
 from leanops.domain.schema.document import lines_of, read_document
-from leanops.domain.schema.model import Rules, Schema, schema_from_json
+from leanops.domain.schema.model import Schema, schema_from_json
 
 FOLDER = "schemas"
 
@@ -63,7 +63,7 @@ def _problems(file: str, text: str) -> tuple[Problem, ...]:
 def sealed_key_problems(schema: Schema) -> Iterator[Problem]:
     """Columns that ask of a sealed key what only its clear text could tell; files that are active already may."""
     for at, column in enumerate(schema.payload_columns):
-        asks = "rules" if column.rules != Rules() else "pii" if column.pii == "mask" else None
+        asks = "rules" if column.rules.written else "pii" if column.pii == "mask" else None
         if asks and schema.reads_sealed_key(column):
             message = "the key is sealed, so this column has its HMAC and not its text"
             hint = 'leave its rules out, and write "pii": "hmac" or "drop"'

@@ -2,27 +2,35 @@
 
 import re
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, StrictBool, WithJsonSchema
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    StrictBool,
+    WithJsonSchema,
+    create_model,
+)
 
 from leanops.domain.errors import InvalidSchemaError
 from leanops.domain.payload.columns import plain_name
 from leanops.domain.problems import Code, Problem
+from leanops.domain.schema.casts import DateFormat as DateFormat
 from leanops.domain.schema.consistency import contradictions_in
 from leanops.domain.schema.document import is_beneath, parent, read_document
 from leanops.domain.schema.parse import DEFAULT_KEY_PATH as DEFAULT_KEY_PATH
 from leanops.domain.schema.parse import DEFAULT_PERIOD_PATHS as DEFAULT_PERIOD_PATHS
-from leanops.domain.schema.parse import path_from_text, share, text_from_scalar, type_from_text, whole
-from leanops.domain.schema.structure import read_model
+from leanops.domain.schema.parse import Text, path_from_text, read_model, share, type_from_text, whole
+from leanops.domain.schema.rules import RULES
+from leanops.domain.schema.types import TYPES, type_names
 from leanops.domain.schema.types import ColumnType as ColumnType
-from leanops.domain.schema.types import DateFormat as DateFormat
-from leanops.domain.schema.types import TypeName as TypeName
-from leanops.domain.schema.types import iceberg_type as iceberg_type
 
 _NAME = re.compile(r"[a-z_][a-z0-9_]{0,127}")
 _PATH_PATTERN = r'^\$(\.[A-Za-z_][A-Za-z0-9_]*|\["([^"\\]|\\.)*"\])+$'
-_SIMPLE_TYPES = [name.value for name in TypeName if name != TypeName.DECIMAL]
+_SIMPLE_TYPES = [name for name, entry in TYPES.items() if not entry.has_scale]
 _DECIMAL_PATTERN = r"^DECIMAL\(([1-9]|[12][0-9]|3[0-8]), *([0-9]|[12][0-9]|3[0-8])\)$"
 
 JsonPath = Annotated[str, BeforeValidator(path_from_text), WithJsonSchema({"type": "string", "pattern": _PATH_PATTERN})]
@@ -33,10 +41,8 @@ Type = Annotated[
     WithJsonSchema({"type": "string", "anyOf": [{"enum": _SIMPLE_TYPES}, {"pattern": _DECIMAL_PATTERN}]}),
 ]
 Name = Annotated[str, Field(pattern=f"^{_NAME.pattern}$")]
-Text = Annotated[str, BeforeValidator(text_from_scalar), WithJsonSchema({"type": ["string", "number", "boolean"]})]
 # Bounds stand before the validators, or the JSON Schema would not tell them.
 Version = Annotated[int, Field(ge=1, lt=2**31), BeforeValidator(whole)]
-Length = Annotated[int, Field(ge=0, lt=2**31), BeforeValidator(whole)]
 Months = Annotated[int, Field(ge=0, le=1200), BeforeValidator(whole)]
 Share = Annotated[float, Field(ge=0, le=1), BeforeValidator(share)]
 
@@ -51,12 +57,15 @@ class _Model(BaseModel):
 class Rules(_Model):
     """Limits on a column's value."""
 
-    min: Text | None = Field(None, description="The least value; a limit of a DATE or TIMESTAMP is ISO 8601.")
-    max: Text | None = Field(None, description="The greatest value.")
-    allowed: tuple[Text, ...] | None = Field(None, description="The only values taken.")
-    pattern: str | None = Field(None, description="A Java regular expression that the whole text must match.")
-    min_length: Length | None = Field(None, description="The least number of characters.")
-    max_length: Length | None = Field(None, description="The greatest number of characters.")
+    @property
+    def written(self) -> dict[str, Any]:
+        """The limits that are there, by rule."""
+        return {name: limit for name, limit in self if limit is not None}
+
+
+if not TYPE_CHECKING:
+    _limits = {name: (entry.reads | None, Field(None, description=entry.what)) for name, entry in RULES.items()}
+    Rules = create_model("Rules", __base__=Rules, __doc__=Rules.__doc__, **_limits)
 
 
 class PayloadColumn(_Model):
@@ -67,7 +76,7 @@ class PayloadColumn(_Model):
         None,
         description='JSON path, like $.order.id or $["a.b"].c; left out, the Standardized column of the same name.',
     )
-    type: Type = Field(description="STRING, INT, BIGINT, DECIMAL(p,s), DOUBLE, BOOLEAN, DATE or TIMESTAMP.")
+    type: Type = Field(description=f"{', '.join(type_names()[:-1])} or {type_names()[-1]}.")
     cde: StrictBool = Field(False, description="Critical: NULL or blank is a failure.")
     default: Text | None = Field(None, description="Used where the value is NULL or missing.")
     rules: Rules = Field(Rules(), description="Limits on the value.")
@@ -76,11 +85,6 @@ class PayloadColumn(_Model):
     )
     format: DateFormat = Field(DateFormat.ISO, description="How a DATE or TIMESTAMP is written.")
     description: str | None = Field(None, description="For people.")
-
-    @property
-    def is_exact(self) -> bool:
-        """Whether its values are exact numbers."""
-        return self.type.is_exact
 
 
 class EnvelopeColumn(_Model):
@@ -206,6 +210,6 @@ def _in_order(problems: list[Problem], order: Mapping[str, int]) -> list[Problem
 
 def changed_types(schema: "Schema", columns: Mapping[str, str]) -> dict[str, tuple[str, str]]:
     """The payload columns a table has with another type: name → (the table's, the schema's)."""
-    wanted = {column.name: iceberg_type(column.type) for column in schema.payload_columns}
+    wanted = {column.name: column.type.iceberg for column in schema.payload_columns}
     there = {name: columns[name].replace(" ", "") for name in wanted if name in columns}
     return {name: (kind, wanted[name]) for name, kind in there.items() if kind != wanted[name]}

@@ -5,10 +5,10 @@ from dataclasses import asdict, dataclass, replace
 from difflib import get_close_matches
 from typing import Any, Literal
 
-from leanops.domain.payload.evolution import is_promotion
 from leanops.domain.problems import Code, Problem
 from leanops.domain.schema.diff import Difference, Kind
-from leanops.domain.schema.model import Schema, changed_types, iceberg_type
+from leanops.domain.schema.model import Schema, changed_types
+from leanops.domain.schema.types import is_promotion
 
 Source = Literal["standardized", "raw", "nothing", "retired"]
 """Where rows were read: nowhere without events, nor where RAW, which is needed, no longer holds them."""
@@ -187,6 +187,6 @@ def _is_rebuilt(new: Schema, difference: Difference, tables: Tables) -> bool:
 
 def is_comparable(new: Schema, name: str, columns: Mapping[str, str]) -> bool:
     """Whether a column's live values can be compared with new ones: it has the same type, or one that widens to it."""
-    wanted = next(iceberg_type(column.type) for column in new.payload_columns if column.name == name)
+    wanted = next(column.type.iceberg for column in new.payload_columns if column.name == name)
     today = columns[name].replace(" ", "")
     return today == wanted or is_promotion(today, wanted)

@@ -4,6 +4,8 @@ import math
 import re
 from typing import NamedTuple
 
+from leanops.domain.problems import Code
+
 LONGEST = 1_000
 DEEPEST = 3_000
 """Steps of the matcher on the stack of Java at once: 512 kB were seen to bear so many, and 1 MB is usual."""
@@ -32,8 +34,8 @@ class Fault(NamedTuple):
 
     why: str
     hint: str = "write it in a simpler way"
-    is_slow: bool = False
-    """It works, on texts that are short enough."""
+    code: Code = Code.BAD_PATTERN
+    """A slow one works, on texts that are short enough."""
 
 
 def fault_of(pattern: str, max_length: int | None = None) -> Fault | None:
@@ -52,7 +54,7 @@ def fault_of(pattern: str, max_length: int | None = None) -> Fault | None:
         else "repeats so much that one long text could take hours"
     )
     hint = f"give the column a max_length of at most {min(room, quick or room)}" if room else Fault(why).hint
-    return Fault(why, hint, is_slow=not is_deep)
+    return Fault(why, hint, Code.BAD_PATTERN if is_deep else Code.SLOW_PATTERN)
 
 
 def quick_length(pattern: str) -> int | None:

@@ -1,194 +1,177 @@
-"""One column of a schema file: whether its type, format, default, rules and mask go together."""
+"""The rules of Curated columns, in one table: a new rule is one entry."""
 
-import re
-from collections.abc import Callable, Generator, Iterator, Mapping
+import math
+import operator
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal, localcontext
+from functools import partial
+from typing import Any, Literal, NamedTuple
 
-from leanops.domain.payload.columns import plain_name
-from leanops.domain.problems import Code, Problem, quoted
-from leanops.domain.schema.parse import text_from_scalar, whole
-from leanops.domain.schema.regex import fault_of, surely_refuses
-from leanops.domain.schema.types import ColumnType, DateFormat, TypeName, column_value, leaves_room, limit_value
-from leanops.domain.table.definitions import CURATED_SYSTEM_COLUMNS, is_engine_name
-
-_LIKE = {
-    TypeName.INT: "a number like 7",
-    TypeName.BIGINT: "a number like 7",
-    TypeName.DECIMAL: "a number like 7.50",
-    TypeName.DOUBLE: "a number like 7.5",
-    TypeName.BOOLEAN: "true or false",
-    TypeName.DATE: "a day like 2026-01-31",
-    TypeName.TIMESTAMP: "a time like 2026-01-31T12:00:00Z",
-}
-_EPOCHS = (DateFormat.EPOCH_SECONDS, DateFormat.EPOCH_MILLIS)
-
-Limits = dict[str, tuple[str, Any]]
+from leanops.domain.failures import Rule
+from leanops.domain.schema.parse import Length, Text
+from leanops.domain.schema.regex import Fault, fault_of, quick_length, surely_refuses
+from leanops.domain.schema.types import ColumnType, TypeEntry, cast, limit_value
+from leanops.domain.table.sql import literal
 
 
-@dataclass(frozen=True)
-class Draft:
-    """A column as far as it can be read: what is broken or left out is None."""
+class Cell(NamedTuple):
+    """What a rule is about: the SQL of a text and of its value, and the column's type and rules."""
 
-    pointer: str
-    name: str | None
-    path: str | None
-    has_path: bool
-    """Whether the file gives a path, sound or not."""
-    type: ColumnType | None
-    format: DateFormat | None
-    default: str | None
-    cde: bool
-    pii: str | None
+    text: str
+    value: str
+    type: ColumnType
     rules: Mapping[str, Any]
 
-    def reads(self, path: str) -> bool:
-        """Whether this column holds what stands at the path."""
-        return self.path == path if self.has_path else self.name == plain_name(path)
-
-    def reads_like(self, other: "Draft") -> bool:
-        """Whether two columns hold one value."""
-        return (self.path is not None and other.reads(self.path)) or (other.path is not None and self.reads(other.path))
-
 
 @dataclass(frozen=True)
-class _Check:
-    """A rule that a text can be held against."""
+class RuleEntry:
+    """All that is known of a rule."""
 
+    reads: Any
+    """The type of its limit in the model of the schema file."""
+    what: str
+    """Documentation: what the limit is."""
+    reports: str
+    """What the error table names it."""
     says: str
-    refuses: Callable[[str, Any], bool]
-    """Takes a text, and what it is compared by."""
+    """What is wrong with a value that breaks it."""
+    refuses: Callable[[Any, Any], bool]
+    """Whether a text or value of the file breaks the limit, as far as that is sure."""
+    is_broken: Callable[[Cell, Any], str]
+    """The SQL of the same for a row, which is never asked of a cell without a value."""
+    is_relaxed: Callable[[Any, Any], bool] = lambda _new, _old: False
+    """Whether all that an old limit took passes a new one that is not the same."""
+    is_about_text: bool = False
+    """Whether it is about the text as it arrives, and not about its value."""
+    up_to: str | None = None
+    """The rule that is its other end."""
+    fault: Callable[[Any, Mapping[str, Any]], Fault | None] = lambda _limit, _rules: None
+    """Why the limit cannot be used beside the other rules, apart from being no value of the column's type."""
+    goes_with: Callable[[TypeEntry], bool] = lambda _: True
 
 
-def column_problems(draft: Draft) -> Iterator[Problem]:
-    """All that is wrong with a column in itself."""
-    least, most = _lengths(draft)
-    pattern = draft.rules.get("pattern")
-    fault = None if pattern is None else fault_of(pattern, most)
-    if fault:
-        message = f"{quoted(str(pattern))} {fault.why}"
-        code = Code.SLOW_PATTERN if fault.is_slow else Code.BAD_PATTERN
-        yield Problem(code, f"{draft.pointer}/rules/pattern", message, fault.hint)
-    if least is not None and most is not None and least > most:
-        message = f"min_length {least} is more than max_length {most}"
-        yield Problem(Code.CONTRADICTION, f"{draft.pointer}/rules/min_length", message, "lower it, or raise max_length")
-    if draft.type is not None:
-        yield from _typed(draft, draft.type)
-        bounds = list(_bounds((yield from _limits(draft, draft.type))))
-        checks = [*bounds, *_text_checks(draft, None if fault else pattern)]
-        # Only a text is allowed as it is written: a number may arrive as 007.
-        yield from _allowed(draft, draft.type, checks if draft.type.name == TypeName.STRING else bounds)
-        yield from _default(draft, draft.type, checks)
+def _is_beyond(sign: Literal["<", ">"], cell: Cell, limit: str) -> str:
+    """Whether a value is beyond a limit. An exact limit gets the column's own type: a wider one might not hold it."""
+    if not cell.type.is_exact:
+        return f"{cell.value} {sign} {cast(literal(limit), cell.type)}"
+    # A limit may be finer than the column: what is less than 0.5 is, of whole numbers, what is less than 1.
+    exact = _on_grid(limit, cell.type, ROUND_CEILING if sign == "<" else ROUND_FLOOR)
+    written = _number(exact, cell.type)
+    if written is None:
+        return "true" if (exact > 0) == (sign == "<") else "false"
+    return f"{cell.value} {sign} {written}"
 
 
-def reserved_name(draft: Draft) -> Iterator[Problem]:
-    """A name that is ours or the engines'; apart, for a file deployed before a name was reserved stays readable."""
-    is_ours = draft.name in CURATED_SYSTEM_COLUMNS
-    if draft.name is not None and (is_ours or is_engine_name(draft.name)):
-        why = "a system column" if is_ours else "a name that Iceberg and Spark keep for themselves"
-        message = f"{quoted(draft.name)} is {why}"
-        yield Problem(Code.RESERVED_NAME, f"{draft.pointer}/name", message, "choose another name")
+def _is_other(cell: Cell, allowed: tuple[str, ...]) -> str:
+    known = ", ".join(filter(None, (_known(text, cell.type) for text in allowed)))
+    return f"{cell.value} NOT IN ({known})" if known else "true"
 
 
-def _typed(draft: Draft, kind: ColumnType) -> Iterator[Problem]:
-    if draft.format is not None and not draft.format.goes_with(kind):
-        message = f"{quoted(draft.format.value)} does not go with {kind}"
-        wanted = "TIMESTAMP" if draft.format in _EPOCHS else "DATE"
-        yield Problem(Code.BAD_FORMAT, f"{draft.pointer}/format", message, f"leave it out, or make the type {wanted}")
-    if draft.pii in ("hmac", "mask") and kind.name != TypeName.STRING:
-        message = f"{quoted(draft.pii)} makes a text, and the type is {kind}"
-        yield Problem(Code.PII_NEEDS_STRING, f"{draft.pointer}/pii", message, "make the type STRING, or pii drop")
+def _known(text: str, kind: ColumnType) -> str | None:
+    """An allowed value as the column has it, or None where it can have no such value."""
+    if not kind.is_exact:
+        return cast(literal(text), kind)
+    exact = _on_grid(text, kind, ROUND_FLOOR)
+    return _number(exact, kind) if exact == Decimal(text) else None
 
 
-def _limits(draft: Draft, kind: ColumnType) -> Generator[Problem, None, Limits]:
-    """Yields what is wrong with min and max; gives the sound ones by name, with what they are compared by."""
-    limits: Limits = {}
-    for name in ("min", "max"):
-        if name not in draft.rules:
-            continue
-        text = text_from_scalar(draft.rules[name])
-        value = limit_value(text, kind)
-        if value is None:
-            yield _bad_limit(f"{draft.pointer}/rules/{name}", text, kind)
-        else:
-            limits[name] = text, value
-    if len(limits) == 2 and not leaves_room(limits["min"][1], limits["max"][1], kind):
-        message = f"no {kind} lies between min {quoted(limits['min'][0])} and max {quoted(limits['max'][0])}"
-        yield Problem(Code.CONTRADICTION, f"{draft.pointer}/rules/min", message, "lower it, or raise max")
-        return {}
-    return limits
+def _number(exact: Decimal, kind: ColumnType) -> str | None:
+    """A number in the column's own type, or None where it has too many digits for it."""
+    whole, scale = kind.whole_digits, kind.scale
+    return f"CAST('{exact:f}' AS DECIMAL({whole + scale},{scale}))" if abs(exact) < Decimal(10) ** whole else None
 
 
-def _bad_limit(pointer: str, text: str, kind: ColumnType) -> Problem:
-    return Problem(Code.BAD_LIMIT, pointer, f"{quoted(text)} is no {kind.name.value}", f"write {_LIKE[kind.name]}")
+def _on_grid(number: str, kind: ColumnType, rounding: str) -> Decimal:
+    with localcontext(prec=400):
+        return Decimal(number).quantize(Decimal(1).scaleb(-kind.scale), rounding)
 
 
-def _bounds(limits: Limits) -> Iterator[_Check]:
-    if "min" in limits:
-        text, low = limits["min"]
-        yield _Check(f"less than min {quoted(text)}", lambda _, value: value < low)
-    if "max" in limits:
-        text, high = limits["max"]
-        yield _Check(f"more than max {quoted(text)}", lambda _, value: value > high)
+def _is_no_match(cell: Cell, pattern: str) -> str:
+    whole, quick, longest = rf"\A(?:{pattern})\z", quick_length(pattern), cell.rules.get("max_length")
+    is_other = f"NOT {cell.text} RLIKE {literal(whole)}"
+    if quick is not None:
+        # One long text could take hours: it fails untried. Lint asks for a max_length, but did not always.
+        is_other = f"CASE WHEN length({cell.text}) <= {quick} THEN {is_other} ELSE true END"
+    if longest is not None:
+        # Lint takes some patterns only for short texts: a long one could overflow Java's stack, and end it.
+        is_other = f"CASE WHEN length({cell.text}) <= {longest} THEN {is_other} ELSE false END"
+    return is_other
 
 
-def _text_checks(draft: Draft, pattern: str | None) -> Iterator[_Check]:
-    """Lengths and pattern, which are about the text as it arrives."""
-    least, most = _lengths(draft)
-    if least is not None and (most is None or least <= most):
-        yield _Check(f"shorter than min_length {least}", lambda text, _: len(text) < least)
-    if most is not None and (least is None or least <= most):
-        yield _Check(f"longer than max_length {most}", lambda text, _: len(text) > most)
-    if pattern is not None:
-        yield _Check(f"no match for the pattern {quoted(pattern)}", lambda text, _: surely_refuses(pattern, text))
+_SIGNS: dict[Literal["<", ">"], Callable[[Any, Any], bool]] = {"<": operator.lt, ">": operator.gt}
 
 
-def _lengths(draft: Draft) -> tuple[int | None, int | None]:
-    least, most = (draft.rules.get(name) for name in ("min_length", "max_length"))
-    return None if least is None else whole(least), None if most is None else whole(most)
+def _end(sign: Literal["<", ">"], what: str, reports: str, says: str, up_to: str | None = None) -> RuleEntry:
+    """A rule about the least or the greatest value."""
+    is_beyond = _SIGNS[sign]
+    broken = partial(_is_beyond, sign)
+    return RuleEntry(Text, what, reports, says, is_beyond, broken, is_relaxed=is_beyond, up_to=up_to)
 
 
-def _allowed(draft: Draft, kind: ColumnType, checks: list[_Check]) -> Iterator[Problem]:
-    for at, scalar in enumerate(draft.rules.get("allowed") or ()):
-        if scalar is None:
-            continue
-        pointer, text = f"{draft.pointer}/rules/allowed/{at}", text_from_scalar(scalar)
-        value = limit_value(text, kind)
-        if value is None:
-            yield _bad_limit(pointer, text, kind)
-            continue
-        for check in checks:
-            if check.refuses(text, value):
-                message = f"{quoted(text)} is {check.says}"
-                yield Problem(Code.CONTRADICTION, pointer, message, "take it out, or relax the other rule")
+def _length(sign: Literal["<", ">"], what: str, says: str, up_to: str | None = None) -> RuleEntry:
+    """A rule about the least or the greatest number of characters."""
+    is_beyond = _SIGNS[sign]
+    return RuleEntry(
+        reads=Length,
+        what=what,
+        reports="rule_length",
+        says=says,
+        refuses=lambda text, limit: is_beyond(len(text), limit),
+        is_broken=lambda cell, limit: f"length({cell.text}) {sign} {limit}",
+        is_relaxed=is_beyond,
+        is_about_text=True,
+        up_to=up_to,
+    )
 
 
-def _default(draft: Draft, kind: ColumnType, checks: list[_Check]) -> Iterator[Problem]:
-    text, form = draft.default, draft.format
-    if text is None or form is None or not form.goes_with(kind):
-        return
-    pointer = f"{draft.pointer}/default"
-    if draft.cde and not re.search(r"\S", text, re.ASCII):
-        yield Problem(
-            Code.CONTRADICTION, pointer, "is blank, and the column is critical", "write a value that is not blank"
-        )
-        return
-    value = column_value(text, kind, form)
-    if value is None:
-        like = _LIKE[kind.name] if form == DateFormat.ISO else f"it in the format {form.value}"
-        yield Problem(Code.BAD_DEFAULT, pointer, f"{quoted(text)} is no {kind}", f"write {like}")
-        return
-    broken = [check.says for check in checks if check.refuses(text, value)]
-    if _is_other(value, draft, kind):
-        broken.append("none of the allowed values")
-    for says in broken:
-        yield Problem(Code.CONTRADICTION, pointer, f"{quoted(text)} is {says}", "change the default, or relax the rule")
+RULES: dict[str, RuleEntry] = {
+    "min": _end(
+        "<", "The least value; a limit of a DATE or TIMESTAMP is ISO 8601.", "rule_min", "is less than {}", up_to="max"
+    ),
+    "max": _end(">", "The greatest value.", "rule_max", "is more than {}"),
+    "allowed": RuleEntry(
+        reads=tuple[Text, ...],
+        what="The only values taken.",
+        reports="rule_allowed",
+        says="is not an allowed value",
+        refuses=lambda value, allowed: value not in allowed,
+        is_broken=_is_other,
+        is_relaxed=operator.gt,
+    ),
+    "pattern": RuleEntry(
+        reads=str,
+        what="A Java regular expression that the whole text must match.",
+        reports="rule_pattern",
+        says="does not match the pattern",
+        refuses=lambda text, pattern: surely_refuses(pattern, text),
+        is_broken=_is_no_match,
+        is_about_text=True,
+        fault=lambda pattern, rules: fault_of(pattern, rules.get("max_length")),
+    ),
+    "min_length": _length("<", "The least number of characters.", "is shorter than {}", up_to="max_length"),
+    "max_length": _length(">", "The greatest number of characters.", "is longer than {}"),
+}
 
 
-def _is_other(value: Any, draft: Draft, kind: ColumnType) -> bool:
-    """Whether a default is surely not among the allowed values."""
-    allowed = draft.rules.get("allowed")
-    if allowed is None or None in allowed:
-        return False
-    known = [limit_value(text_from_scalar(scalar), kind) for scalar in allowed]
-    return None not in known and value not in known
+def reasons() -> list[str]:
+    """Every reason an error table can give."""
+    return [*Rule, *dict.fromkeys(entry.reports for entry in RULES.values())]
+
+
+def compared_by(name: str, limit: Any, kind: ColumnType) -> Any:
+    """What a limit is compared by, None where it, or a part of it, is no value of the type."""
+    if RULES[name].is_about_text:
+        return limit
+    if not isinstance(limit, tuple):
+        return limit_value(limit, kind)
+    values = {None if text is None else limit_value(text, kind) for text in limit}
+    return None if None in values else values
+
+
+def leaves_room(low: Any, high: Any, kind: ColumnType | None) -> bool:
+    """Whether a value of the type, or a length where there is none, can lie between two limits."""
+    if kind is None or not kind.is_exact:
+        return bool(low <= high)
+    grid = 10**kind.scale
+    return bool(math.ceil(low * grid) <= math.floor(high * grid))

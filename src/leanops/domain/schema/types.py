@@ -1,103 +1,172 @@
-"""Types of Curated columns, and what may be written as a value of one."""
+"""The types of Curated columns, in one table: a new type is one entry."""
 
-import math
 import re
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
-from decimal import Decimal
-from enum import StrEnum
-from fractions import Fraction
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
 
+from leanops.domain.payload.flatten import BOOLEAN, NUMBER, STRING, Kind
+from leanops.domain.schema import casts
+from leanops.domain.schema.casts import DateFormat
 
-class TypeName(StrEnum):
-    """The types a Curated column can have."""
-
-    STRING = "STRING"
-    INT = "INT"
-    BIGINT = "BIGINT"
-    DECIMAL = "DECIMAL"
-    DOUBLE = "DOUBLE"
-    BOOLEAN = "BOOLEAN"
-    DATE = "DATE"
-    TIMESTAMP = "TIMESTAMP"
+_ICEBERG = re.compile(r"([a-z]+)(?:\(([0-9]+),([0-9]+)\))?")
 
 
 class ColumnType(NamedTuple):
     """A type with its precision and scale where it has them."""
 
-    name: TypeName
+    name: str
     precision: int = 0
     scale: int = 0
 
     def __str__(self) -> str:
-        return f"DECIMAL({self.precision},{self.scale})" if self.name == TypeName.DECIMAL else self.name.value
+        return f"{self.name}{self._digits}"
+
+    @property
+    def entry(self) -> "TypeEntry":
+        return TYPES[self.name]
+
+    @property
+    def iceberg(self) -> str:
+        """The type as Iceberg writes it."""
+        return f"{self.entry.iceberg}{self._digits}"
 
     @property
     def is_exact(self) -> bool:
         """Whether its values are exact numbers."""
-        return self.name in (TypeName.INT, TypeName.BIGINT, TypeName.DECIMAL)
+        return self.entry.numbers == "exact"
 
     @property
-    def is_number(self) -> bool:
-        return self.is_exact or self.name == TypeName.DOUBLE
+    def whole_digits(self) -> int:
+        """Digits before the point of an exact number."""
+        return self.precision - self.scale if self.entry.has_scale else len(str(self.entry.bound))
+
+    @property
+    def _digits(self) -> str:
+        return f"({self.precision},{self.scale})" if self.precision else ""
 
 
-class DateFormat(StrEnum):
-    """How the text of a DATE or TIMESTAMP is written; `iso` is ISO 8601."""
+@dataclass(frozen=True)
+class TypeEntry:
+    """All that is known of a type."""
 
-    ISO = "iso"
-    EPOCH_SECONDS = "epoch_s"
-    EPOCH_MILLIS = "epoch_ms"
-    DAY_MONTH_YEAR = "dd/MM/yyyy"
-    MONTH_DAY_YEAR = "MM/dd/yyyy"
-    DOTTED = "dd.MM.yyyy"
-    COMPACT = "yyyyMMdd"
+    iceberg: str
+    """Its Iceberg type, without precision and scale."""
+    like: str
+    """What to write, for hints."""
+    read: Callable[[str, DateFormat], Any]
+    """What a text of a schema file is compared by; None where it holds no value."""
+    cast: Callable[[str, ColumnType, DateFormat], str]
+    """The SQL of a value from that of its text, NULL where the text holds none."""
+    accepts: str
+    """Documentation: the texts it takes, examples of them, and some it refuses."""
+    examples: str
+    refuses: str = ""
+    numbers: Literal["exact", "real"] | None = None
+    bound: int = 0
+    """Whole numbers lie below it, and not below its negative."""
+    has_scale: bool = False
+    """Whether a precision and a scale follow its name."""
+    formats: tuple[DateFormat, ...] = (DateFormat.ISO,)
+    widens_to: str | None = None
+    """The type that takes all its values in place, with the same scale and no less precision."""
+    inferred_from: frozenset[Kind] = frozenset()
+    """The JSON values for which inference tries it."""
 
-    def goes_with(self, kind: ColumnType) -> bool:
-        if self == DateFormat.ISO:
-            return True
-        return kind.name == (TypeName.TIMESTAMP if self in _MICROS else TypeName.DATE)
 
-
-_MICROS = {DateFormat.EPOCH_SECONDS: 1_000_000, DateFormat.EPOCH_MILLIS: 1_000}
-_DAYS = {
-    DateFormat.ISO: ("[0-9]{4}-[0-9]{2}-[0-9]{2}", "%Y-%m-%d"),
-    DateFormat.DAY_MONTH_YEAR: ("[0-9]{2}/[0-9]{2}/[0-9]{4}", "%d/%m/%Y"),
-    DateFormat.MONTH_DAY_YEAR: ("[0-9]{2}/[0-9]{2}/[0-9]{4}", "%m/%d/%Y"),
-    DateFormat.DOTTED: (r"[0-9]{2}\.[0-9]{2}\.[0-9]{4}", "%d.%m.%Y"),
-    DateFormat.COMPACT: ("[0-9]{8}", "%Y%m%d"),
+TEXT = ColumnType("STRING")
+_DAYS = (DateFormat.DAY_MONTH_YEAR, DateFormat.MONTH_DAY_YEAR, DateFormat.DOTTED, DateFormat.COMPACT)
+_WHOLE: dict[str, Any] = {
+    "like": "a number like 7",
+    "read": casts.exact_in,
+    "cast": lambda text, kind, _: casts.as_integer(text, kind.name),
+    "accepts": "a number whose value is whole and in range",
+    "examples": "`7`, `+7`, `007`, `7.0`, `7e2`, `700e-2`",
+    "numbers": "exact",
+    "inferred_from": frozenset({NUMBER}),
 }
-_NUMBER = r"[+-]?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]{1,3})?"
-_ZONE = r"(Z|[+-](0[0-9]|1[0-7])(:?[0-5][0-9])?)?"
-_TIMESTAMP = rf"[0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}}[T ]([01][0-9]|2[0-3]):[0-5][0-9](:[0-5][0-9](\.[0-9]{{1,6}})?)?{_ZONE}"
-# The casts take no offset there: it could leave the calendar.
-_OFF_CALENDAR = r"(0001-01-01|9999-12-31).{6,}[+-][0-9:]+"
-_LONGEST = 38
-_START = datetime(1970, 1, 1, tzinfo=UTC)
-_CALENDAR = tuple(
-    (end.replace(tzinfo=UTC) - _START) // timedelta(microseconds=1) for end in (datetime.min, datetime.max)
-)
-_WHOLE = {TypeName.INT: 2**31, TypeName.BIGINT: 2**63}
+
+TYPES: dict[str, TypeEntry] = {
+    "STRING": TypeEntry(
+        iceberg="string",
+        like="a text",
+        # Python orders texts by code point, which is how their bytes are ordered.
+        read=lambda text, _: text,
+        cast=lambda text, _, __: text,
+        accepts="any",
+        examples="` a ` stays ` a `",
+    ),
+    "INT": TypeEntry(
+        "int", **_WHOLE, refuses="`7.5`, `7,000`, ` 7`, `0x7`, `2147483648`", bound=2**31, widens_to="BIGINT"
+    ),
+    "BIGINT": TypeEntry("long", **_WHOLE, refuses="`7.5`, `7,000`, ` 7`, `0x7`, `9223372036854775808`", bound=2**63),
+    "DECIMAL": TypeEntry(
+        iceberg="decimal",
+        like="a number like 7.50",
+        read=casts.exact_in,
+        cast=lambda text, kind, _: casts.as_decimal(text, kind.precision, kind.scale),
+        accepts="a number that needs at most `s` decimals and `p` digits",
+        examples="as (18,2): `1.10`, `1.100`, `1.5e3`, `-0`",
+        refuses="`1.005`, `1e30`, `1.`",
+        numbers="exact",
+        has_scale=True,
+        widens_to="DECIMAL",
+        inferred_from=frozenset({NUMBER}),
+    ),
+    "DOUBLE": TypeEntry(
+        iceberg="double",
+        like="a number like 7.5",
+        read=casts.double_in,
+        cast=lambda text, _, __: casts.as_double(text),
+        accepts="a number that is finite as a double; only a zero becomes zero",
+        examples="`1.5`, `-1e-300`",
+        refuses="`NaN`, `Infinity`, `1e999`, `1e-999`",
+        numbers="real",
+        inferred_from=frozenset({NUMBER}),
+    ),
+    "BOOLEAN": TypeEntry(
+        iceberg="boolean",
+        like="true or false",
+        read=casts.boolean_in,
+        cast=lambda text, _, __: casts.as_boolean(text),
+        accepts="`true` or `false`, in any case",
+        examples="`TRUE`, `false`",
+        refuses="`1`, `yes`, `t`",
+        inferred_from=frozenset({BOOLEAN, STRING}),
+    ),
+    "DATE": TypeEntry(
+        iceberg="date",
+        like="a day like 2026-01-31",
+        read=casts.date_in,
+        cast=lambda text, _, form: casts.as_date(text, form),
+        accepts="`yyyy-MM-dd`, a day of the calendar",
+        examples="`2026-02-28`",
+        refuses="`2026-02-30`, `2026-2-8`, `2026-02-28T00:00:00`",
+        formats=(DateFormat.ISO, *_DAYS),
+        inferred_from=frozenset({NUMBER, STRING}),
+    ),
+    "TIMESTAMP": TypeEntry(
+        iceberg="timestamptz",
+        like="a time like 2026-01-31T12:00:00Z",
+        read=casts.timestamp_in,
+        cast=lambda text, _, form: casts.as_timestamp(text, form),
+        accepts="`yyyy-MM-dd`, then `T` or one space, then `HH:mm`, `HH:mm:ss` or `HH:mm:ss.f`, then nothing or a zone",
+        examples="`2026-02-28T12:30:00Z`, `2026-02-28 12:30`, `2026-02-28T12:30:00.123456+01:00`",
+        refuses="`2026-02-28`, `…12:30:00z`, `…24:00:00`",
+        formats=(DateFormat.ISO, DateFormat.EPOCH_SECONDS, DateFormat.EPOCH_MILLIS),
+        inferred_from=frozenset({NUMBER, STRING}),
+    ),
+}
 
 
-def micros_per_unit(form: DateFormat) -> int:
-    """Microseconds in what an epoch counts."""
-    return _MICROS[form]
+def type_names() -> list[str]:
+    """The types as a schema file may name them."""
+    return [f"{name}(p,s)" if entry.has_scale else name for name, entry in TYPES.items()]
 
 
-def epoch_bounds(form: DateFormat) -> tuple[int, int]:
-    """The least and the greatest count of an epoch whose moment lies in the years 0001 to 9999."""
-    first, last = _CALENDAR
-    return first // _MICROS[form], last // _MICROS[form]
-
-
-def iceberg_type(kind: ColumnType) -> str:
-    """The type of a Curated column as Iceberg writes it."""
-    names = {TypeName.BIGINT: "long", TypeName.TIMESTAMP: "timestamptz"}
-    if kind.name == TypeName.DECIMAL:
-        return f"decimal({kind.precision},{kind.scale})"
-    return names.get(kind.name, kind.name.value.lower())
+def cast(text: str, kind: ColumnType, form: DateFormat = DateFormat.ISO) -> str:
+    """The SQL of the value of `text` as `kind`, NULL where it has none."""
+    return kind.entry.cast(text, kind, form)
 
 
 def limit_value(text: str, kind: ColumnType) -> Any:
@@ -105,88 +174,35 @@ def limit_value(text: str, kind: ColumnType) -> Any:
 
     Stricter than the casts of Curated: what it takes for a value, they do too.
     """
-    return _READERS[kind.name](text, DateFormat.ISO)
+    return kind.entry.read(text, DateFormat.ISO)
 
 
 def column_value(text: str, kind: ColumnType, form: DateFormat) -> Any:
     """What a value of the column is compared by, or None if the column cannot hold the text."""
-    value = _READERS[kind.name](text, form)
+    value = kind.entry.read(text, form)
     if value is None or not kind.is_exact:
         return value
-    if kind.name == TypeName.DECIMAL:
-        digits = value * 10**kind.scale
-        return value if digits.denominator == 1 and abs(digits) < 10**kind.precision else None
-    bound = _WHOLE[kind.name]
-    return value if value.denominator == 1 and -bound <= value < bound else None
+    grid = value * 10**kind.scale
+    bound = 10**kind.precision if kind.entry.has_scale else kind.entry.bound
+    # Whole numbers reach one further below zero; a DECIMAL holds as many digits on both sides.
+    least = 1 - bound if kind.entry.has_scale else -bound
+    return value if grid.denominator == 1 and least <= grid < bound else None
 
 
-def leaves_room(low: Any, high: Any, kind: ColumnType) -> bool:
-    """Whether a value of the type can lie between two limits."""
-    if not kind.is_exact:
-        return bool(low <= high)
-    grid = 10**kind.scale
-    return bool(math.ceil(low * grid) <= math.floor(high * grid))
+def is_promotion(today: str, wanted: str) -> bool:
+    """Whether Iceberg can widen a column from one of its types to the other in place."""
+    old, new = type_from_iceberg(today), type_from_iceberg(wanted)
+    return old is not None and new is not None and is_widening(old, new)
 
 
-def _text(text: str, _: DateFormat) -> str:
-    # Python orders texts by code point, which is how their bytes are ordered.
-    return text
+def is_widening(old: ColumnType, new: ColumnType) -> bool:
+    """Whether every value of a type is one of another, wider one that a table can take in place."""
+    is_wider = new.name == old.entry.widens_to and new.scale == old.scale and new.precision >= old.precision
+    return old != new and is_wider
 
 
-def _exact(text: str, _: DateFormat) -> Fraction | None:
-    if not _is(text, _NUMBER) or sum(one.isdigit() for one in f"{Decimal(text):f}") > _LONGEST:
-        return None
-    return Fraction(text)
-
-
-def _double(text: str, _: DateFormat) -> float | None:
-    if not _is(text, _NUMBER) or math.isinf(float(text)):
-        return None
-    is_lost = float(text) == 0 and re.search("[1-9]", text.lower().split("e")[0])
-    return None if is_lost else float(text)
-
-
-def _boolean(text: str, _: DateFormat) -> bool | None:
-    return {"true": True, "false": False}.get(text.lower())
-
-
-def _date(text: str, form: DateFormat) -> int | None:
-    grammar, pattern = _DAYS[form]
-    try:
-        return datetime.strptime(text, pattern).toordinal() if _is(text, grammar) else None
-    except ValueError:
-        return None
-
-
-def _timestamp(text: str, form: DateFormat) -> int | None:
-    if form in _MICROS:
-        return _epoch(text, form)
-    if not _is(text, _TIMESTAMP) or _is(text, _OFF_CALENDAR):
-        return None
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        return None
-    aware = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-    return (aware - _START) // timedelta(microseconds=1)
-
-
-def _epoch(text: str, form: DateFormat) -> int | None:
-    count, (least, greatest) = _exact(text, form), epoch_bounds(form)
-    if count is None or count.denominator != 1 or not least <= count <= greatest:
-        return None
-    return int(count) * _MICROS[form]
-
-
-def _is(text: str, grammar: str) -> bool:
-    return re.fullmatch(grammar, text, re.ASCII) is not None
-
-
-_READERS: dict[TypeName, Callable[[str, DateFormat], Any]] = {
-    **dict.fromkeys((TypeName.INT, TypeName.BIGINT, TypeName.DECIMAL), _exact),
-    TypeName.STRING: _text,
-    TypeName.DOUBLE: _double,
-    TypeName.BOOLEAN: _boolean,
-    TypeName.DATE: _date,
-    TypeName.TIMESTAMP: _timestamp,
-}
+def type_from_iceberg(text: str) -> ColumnType | None:
+    """The type that has this Iceberg type, None where no type has."""
+    found = _ICEBERG.fullmatch(text.replace(" ", ""))
+    name = next((name for name, entry in TYPES.items() if found and entry.iceberg == found[1]), None)
+    return ColumnType(name, int(found[2] or 0), int(found[3] or 0)) if name and found else None

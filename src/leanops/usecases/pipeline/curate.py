@@ -10,8 +10,8 @@ from pyspark.sql import functions as F
 
 from leanops.domain.errors import SpikeError, UnbalancedBatchError, UsageError
 from leanops.domain.payload.columns import check_names
-from leanops.domain.payload.evolution import is_promotion
-from leanops.domain.schema.model import Schema, changed_types, iceberg_type
+from leanops.domain.schema.model import Schema, changed_types
+from leanops.domain.schema.types import is_promotion
 from leanops.domain.table.balance import CuratedCounts
 from leanops.domain.table.batch import CURATED, STANDARDIZED, Batch, new_batch_id
 from leanops.domain.table.definitions import CURATED as CURATED_TABLE
@@ -75,7 +75,7 @@ def curated_definition(schema: Schema) -> TableDefinition:
     remedy = "give them other names in the schema and deploy it with --rebuild"
     names = [column.name for column in schema.payload_columns]
     check_names(schema.table_name, names, CURATED_SYSTEM_COLUMNS, remedy)
-    payload = {column.name: iceberg_type(column.type) for column in schema.payload_columns}
+    payload = {column.name: column.type.iceberg for column in schema.payload_columns}
     comments = {column.name: column.path or "" for column in schema.payload_columns}
     return replace(CURATED_TABLE, columns={**CURATED_TABLE.columns, **payload}, comments=comments)
 

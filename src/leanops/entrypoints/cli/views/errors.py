@@ -130,10 +130,11 @@ def known_rule(rule: str | None) -> str | None:
     import difflib
 
     from leanops.domain.errors import UsageError
-    from leanops.domain.failures import Rule
+    from leanops.domain.schema.rules import reasons
 
-    if rule is None or rule in set(Rule):
+    known = reasons()
+    if rule is None or rule in known:
         return rule
-    close = [one for one in Rule if rule in one] or difflib.get_close_matches(rule, list(Rule), n=1)
-    hint = f"did you mean {close[0]}?" if close else f"use one of {', '.join(Rule)}"
+    close = [one for one in known if rule in one] or difflib.get_close_matches(rule, known, n=1)
+    hint = f"did you mean {close[0]}?" if close else f"use one of {', '.join(known)}"
     raise UsageError(f"there is no rule {rule!r}; {hint}")

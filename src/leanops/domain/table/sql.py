@@ -1,4 +1,4 @@
-"""Names and texts as Spark SQL writes them.
+"""Names, types and texts as Spark SQL writes them.
 
 Expressions are built as SQL: one call to Java each, where the Column API takes one for every function in them.
 """
@@ -7,6 +7,11 @@ Expressions are built as SQL: one call to Java each, where the Column API takes 
 def quoted(name: str) -> str:
     """A column or table name."""
     return f"`{name.replace('`', '``')}`"
+
+
+def spark_type(iceberg: str) -> str:
+    """The name of an Iceberg type."""
+    return {"long": "bigint", "timestamptz": "timestamp"}.get(iceberg, iceberg)
 
 
 def literal(text: str | None) -> str:
