@@ -1,6 +1,6 @@
 """Rows under two schemas at once: what a new one makes of them, beside what the active one does."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from pyspark.sql import Column, DataFrame
@@ -165,13 +165,8 @@ def _compared(both: Both, live: Mapping[str, bool] | None) -> list[PayloadColumn
     if live is None:
         return []
     new = [source.column for source in both.new]
-    gone = _missing([source.column for source in both.active if source.column.name in live], new)
-    return [*new, *gone]
-
-
-def _missing(columns: Sequence[PayloadColumn], among: Collection[PayloadColumn]) -> list[PayloadColumn]:
-    names = {column.name for column in among}
-    return [column for column in columns if column.name not in names]
+    gone = live.keys() - {column.name for column in new}
+    return [*new, *(source.column for source in both.active if source.column.name in gone)]
 
 
 def _new_value(column: PayloadColumn, both: Both, live: Mapping[str, bool] | None) -> Column:

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from leanops.domain.payload.paths import path_of
 from leanops.domain.schema.infer import MOST_COLUMNS, Seen, candidate, candidates, guess_pii, guess_type, propose
-from leanops.domain.schema.model import DEFAULT_KEY_PATH, ColumnType, DateFormat, schema_from_json
+from leanops.domain.schema.model import ColumnType, DateFormat, schema_from_json
+from leanops.domain.schema.parse import DEFAULT_KEY_PATH
 from leanops.usecases.schemas.infer import proposed_text
 
 EVENTS = 100

@@ -6,20 +6,7 @@ from typing import Any
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.transforms import DayTransform, IdentityTransform
-from pyiceberg.types import (
-    BooleanType,
-    DateType,
-    DecimalType,
-    DoubleType,
-    IcebergType,
-    IntegerType,
-    ListType,
-    LongType,
-    NestedField,
-    StringType,
-    StructType,
-    TimestamptzType,
-)
+from pyiceberg.types import IcebergType, ListType, NestedField, StringType, StructType
 
 from leanops.domain.table.definitions import FAILURE, FAILURES, TableDefinition
 
@@ -41,15 +28,6 @@ PROPERTIES = {
     "commit.retry.num-retries": "30",
     "write.metadata.metrics.default": "none",
 }
-_PRIMITIVES: dict[str, IcebergType] = {
-    "string": StringType(),
-    "long": LongType(),
-    "int": IntegerType(),
-    "double": DoubleType(),
-    "boolean": BooleanType(),
-    "date": DateType(),
-    "timestamptz": TimestamptzType(),
-}
 
 
 def iceberg_schema(definition: TableDefinition) -> Schema:
@@ -70,10 +48,7 @@ def iceberg_type(kind: str, ids: Iterator[int]) -> IcebergType:
         element = next(ids)
         members = [NestedField(next(ids), name, StringType(), required=False) for name in FAILURE]
         return ListType(element, StructType(*members), element_required=False)
-    if kind.startswith("decimal("):
-        precision, scale = kind.removeprefix("decimal(").removesuffix(")").split(",")
-        return DecimalType(int(precision), int(scale))
-    return _PRIMITIVES[kind]
+    return IcebergType.model_validate(kind)
 
 
 def partition_spec(definition: TableDefinition, schema: Schema) -> PartitionSpec:

@@ -67,11 +67,6 @@ def double_in(text: str, _: DateFormat) -> float | None:
     return None if math.isinf(value) or (value == 0 and not _is(text, _ZERO)) else value
 
 
-def boolean_in(text: str, _: DateFormat) -> bool | None:
-    """True or false, in any case."""
-    return {"true": True, "false": False}.get(text.lower())
-
-
 def date_in(text: str, form: DateFormat) -> int | None:
     """The number of a day of the calendar."""
     pattern = _day_pattern(form).replace("yyyy", "%Y").replace("MM", "%m").replace("dd", "%d")
@@ -94,11 +89,6 @@ def timestamp_in(text: str, form: DateFormat) -> int | None:
     except ValueError:
         return None
     return ((moment if moment.tzinfo else moment.replace(tzinfo=UTC)) - _START) // timedelta(microseconds=1)
-
-
-def as_boolean(text: str) -> str:
-    """The texts true and false, in any case."""
-    return f"CASE lower({text}) WHEN 'true' THEN true WHEN 'false' THEN false END"
 
 
 def as_timestamp(text: str, form: DateFormat = DateFormat.ISO) -> str:

@@ -9,17 +9,11 @@ from typing import Any
 from leanops.domain.payload.columns import plain_name
 from leanops.domain.payload.paths import segments_of
 from leanops.domain.problems import Code, Problem, quoted
+from leanops.domain.schema import parse
 from leanops.domain.schema.casts import DateFormat
 from leanops.domain.schema.document import step
-from leanops.domain.schema.parse import (
-    DEFAULT_KEY_PATH,
-    did_you_mean,
-    path_from_text,
-    text_from_scalar,
-    type_from_text,
-    whole,
-)
-from leanops.domain.schema.rules import RULES, compared_by, leaves_room
+from leanops.domain.schema.parse import DEFAULT_KEY_PATH, did_you_mean, path_from_text, type_from_text
+from leanops.domain.schema.rules import RULES, compared_by, is_refused, leaves_room
 from leanops.domain.schema.types import TEXT, TYPES, ColumnType, column_value, limit_value, type_from_iceberg
 from leanops.domain.table.definitions import (
     CURATED,
@@ -109,7 +103,7 @@ def _draft(at: int, sound: Mapping[str, Any], said: Any) -> Draft:
         has_path=isinstance(said, dict) and said.get("path") is not None,
         type=None if kind is None else type_from_text(kind),
         format=None if is_form_broken else DateFormat(form or DateFormat.ISO),
-        default=None if default is None else text_from_scalar(default),
+        default=None if default is None else parse.text_from_scalar(default),
         cde=sound.get("cde") is True,
         pii=sound.get("pii"),
         rules={name: _limit(name, limits[name]) for name in RULES if limits.get(name) is not None},
@@ -120,9 +114,7 @@ def _limit(rule: str, value: Any) -> Any:
     """The limit of a rule as the model has it; broken ones of many are None."""
     if isinstance(value, list):
         return tuple(None if one is None else _limit(rule, one) for one in value)
-    if RULES[rule].is_about_text:
-        return value if isinstance(value, str) else whole(value)
-    return text_from_scalar(value)
+    return parse.whole(value) if RULES[rule].about == "length" else parse.text_from_scalar(value)
 
 
 def _column(draft: Draft) -> Iterator[Problem]:
@@ -162,14 +154,14 @@ def _limits(draft: Draft) -> Generator[Problem, None, Limits]:
             yield Problem(Code.CONTRADICTION, pointer, f"{name} does not go with {kind}", "take it out")
         elif fault := entry.fault(limit, draft.rules):
             yield Problem(fault.code, pointer, f"{quoted(str(limit))} {fault.why}", fault.hint)
-        elif entry.is_about_text:
+        elif entry.about != "value":
             limits[name] = limit
         elif kind is not None:
             yield from _bad_limits(pointer, limit, kind)
             limits[name] = compared_by(name, limit, kind)
     limits = {name: limit for name, limit in limits.items() if limit is not None}
     for name in list(limits):
-        other, of = RULES[name].up_to, None if RULES[name].is_about_text else kind
+        other, of = RULES[name].up_to, kind if RULES[name].about == "value" else None
         if other in limits and not leaves_room(limits[name], limits[other], of):
             ends = f"{name} {quoted(str(draft.rules[name]))} and {other} {quoted(str(draft.rules[other]))}"
             message = f"no {of or 'length'} lies between {ends}"
@@ -193,7 +185,7 @@ def _bad_limits(pointer: str, limit: Any, kind: ColumnType) -> Iterator[Problem]
 
 def _allowed(draft: Draft, kind: ColumnType, limits: Limits) -> Iterator[Problem]:
     # Only a text is allowed as it is written: a number may arrive as 007.
-    asked = {name: limit for name, limit in limits.items() if kind == TEXT or not RULES[name].is_about_text}
+    asked = {name: limit for name, limit in limits.items() if kind == TEXT or RULES[name].about == "value"}
     for pointer, text in _listed(f"{draft.pointer}/rules/allowed", draft.rules.get("allowed")):
         for message in _broken(draft, asked, text, limit_value(text, kind)):
             yield Problem(Code.CONTRADICTION, pointer, message, "take it out, or relax the other rule")
@@ -218,9 +210,8 @@ def _default(draft: Draft, kind: ColumnType, limits: Limits) -> Iterator[Problem
 def _broken(draft: Draft, limits: Limits, text: str, value: Any) -> Iterator[str]:
     """What rules say of a text of the file that surely breaks them; nothing where it holds no value."""
     for name, limit in limits.items():
-        entry = RULES[name]
-        if value is not None and entry.refuses(text if entry.is_about_text else value, limit):
-            yield f"{quoted(text)} {entry.says.format(quoted(str(draft.rules[name])))}"
+        if value is not None and is_refused(name, limit, text, value):
+            yield f"{quoted(text)} {RULES[name].says.format(quoted(str(draft.rules[name])))}"
 
 
 def _envelope(columns: Sequence[Any]) -> Iterator[Problem]:

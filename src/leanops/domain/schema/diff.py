@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from enum import StrEnum
-from typing import Any, NamedTuple
+from typing import Any
 
 from leanops.domain.schema.model import Keys, PayloadColumn, Schema
 from leanops.domain.schema.rules import RULES, compared_by
@@ -115,36 +115,23 @@ def _neutral(active: Schema, new: Schema) -> Iterator[Change]:
         yield Change(Kind.NEUTRAL, "/payload_columns", "columns in another order")
 
 
-class _Renamed(NamedTuple):
-    old: str
-    new: str
-
-
 def _columns(active: Schema, new: Schema) -> Iterator[Change]:
     before = {column.name: column for column in active.payload_columns}
     after = {column.name: column for column in new.payload_columns}
-    renamed = list(_renames(active, new))
+    # A column that went and one that came with the same path; the first, where one path has several.
+    went = {column.path: column.name for column in reversed(active.payload_columns) if column.name not in after}
+    came = {column.path: column.name for column in reversed(new.payload_columns) if column.name not in before}
     for at, column in enumerate(new.payload_columns):
         place = f"/payload_columns/{at}"
         if column.name in before:
             yield from _column(place, before[column.name], column)
         else:
-            was = next((pair.old for pair in renamed if pair.new == column.name), None)
-            yield _added(place, column, was)
+            yield _added(place, column, went.get(column.path) if column.path else None)
     for at, column in enumerate(active.payload_columns):
         if column.name not in after:
-            now = next((pair.new for pair in renamed if pair.old == column.name), None)
+            now = came.get(column.path) if column.path else None
             why = f": {now} takes its path {column.path}, and a rename is a removal and an addition" if now else ""
             yield _breaking(f"/payload_columns/{at}", f"{column.name} removed{why}")
-
-
-def _renames(active: Schema, new: Schema) -> Iterator[_Renamed]:
-    """A column that went and one that came with the same path."""
-    names = {column.name for column in active.payload_columns} & {column.name for column in new.payload_columns}
-    went = {column.path: column.name for column in active.payload_columns if column.name not in names and column.path}
-    for column in new.payload_columns:
-        if column.name not in names and column.path in went:
-            yield _Renamed(went.pop(column.path), column.name)
 
 
 def _added(place: str, column: PayloadColumn, was: str | None) -> Change:

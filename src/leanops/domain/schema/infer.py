@@ -1,5 +1,6 @@
 """A first schema from what events held: types that hold for every value seen, likely keys, critical values and PII."""
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -188,44 +189,15 @@ def _column(seen: Seen, name: str, events: int) -> InferredColumn:
 
 def guess_type(seen: Seen) -> Guess:
     """The narrowest type that takes every value; what was sent as a text stays one unless it is a moment or a truth."""
-    if seen.kinds == {BOOLEAN}:
-        return _guess(seen, ColumnType("BOOLEAN"))
-    if seen.kinds == {NUMBER}:
-        return _moment_in_numbers(seen) or _number(seen)
-    if seen.kinds == {STRING}:
-        return _moment_in_texts(seen) or _text(seen)
-    if seen.kinds == {ARRAY}:
-        return Guess(TEXT, "arrays, as their JSON text")
-    return Guess(TEXT, f"STRING, for it is {' and '.join(sorted(seen.kinds))}")
-
-
-def _guess(seen: Seen, kind: ColumnType, form: DateFormat = DateFormat.ISO, more: str = "") -> Guess:
-    return Guess(kind, f"{_written(kind, form)} in all of {seen.events:,} values{more}", form)
-
-
-def _written(kind: ColumnType, form: DateFormat) -> str:
-    return f"{kind}{f' as {form.value}' if form != DateFormat.ISO else ''}"
-
-
-def _number(seen: Seen) -> Guess:
-    for kind, form in candidates().values():
-        is_roomy = kind.name != "INT" or seen.digits <= _FEW_DIGITS
-        if TYPES[kind.name].numbers and is_roomy and seen.all_are(kind, form):
-            precision = min(kind.precision, max(18, seen.digits + _ROOM + kind.scale))
-            return _guess(seen, kind._replace(precision=precision))
-    return Guess(TEXT, f"STRING, for no number type takes all of {seen.events:,} values")
-
-
-def _moment_in_numbers(seen: Seen) -> Guess | None:
-    """Epochs and compact dates look like any number: only where the name says a time."""
-    if not _words(seen.path) & _TIMES or seen.least is None or seen.greatest is None:
-        return None
-    for form, (least, greatest) in _EPOCHS.items():
-        if seen.all_are(_TIMESTAMP, form) and least <= seen.least and seen.greatest <= greatest:
-            return _guess(seen, _TIMESTAMP, form)
-    if seen.all_are(_DATE, DateFormat.COMPACT):
-        return _guess(seen, _DATE, DateFormat.COMPACT)
-    return None
+    fitting = [tried for tried in candidates().values() if seen.all_are(*tried) and _is_likely(seen, *tried)]
+    if not fitting:
+        return Guess(TEXT, _why_text(seen))
+    # Numbers that are moments are numbers too.
+    kind, form = min(fitting, key=lambda tried: len(tried[0].entry.formats) == 1)
+    unsure = [f", and as {also.value} too: say which" for other, also in fitting if other == kind and also != form]
+    kind = kind._replace(precision=min(kind.precision, max(18, seen.digits + _ROOM + kind.scale)))
+    reason = f"{_written(kind, form)} in all of {seen.events:,} values{''.join(unsure[:1])}"
+    return Guess(kind, reason, form)
 
 
 _TIMES = {"at", "date", "day", "time", "timestamp", "ts", "epoch", "created", "updated", "modified", "on"}
@@ -236,28 +208,31 @@ _EPOCHS = {
 }
 
 
-def _moment_in_texts(seen: Seen) -> Guess | None:
-    if seen.all_are(_TIMESTAMP):
-        return _guess(seen, _TIMESTAMP)
-    held = [form for form in _DATE.entry.formats if seen.all_are(_DATE, form)]
-    if DateFormat.COMPACT in held and not _words(seen.path) & _TIMES:
-        held.remove(DateFormat.COMPACT)
-    if not held:
-        return None
-    unsure = f", and as {held[1].value} too: say which" if len(held) > 1 else ""
-    return _guess(seen, _DATE, held[0], unsure)
+def _is_likely(seen: Seen, kind: ColumnType, form: DateFormat) -> bool:
+    """Whether values that a type takes are meant as such; epochs and compact dates look like any number."""
+    if len(seen.kinds) != 1 or not seen.kinds <= kind.entry.inferred_from:
+        return False
+    if form in _EPOCHS or form == DateFormat.COMPACT:
+        least, greatest = _EPOCHS.get(form, (-math.inf, math.inf))
+        is_recent = seen.least is None or seen.greatest is None or least <= seen.least <= seen.greatest <= greatest
+        return is_recent and bool(_words(seen.path) & _TIMES) and (form == DateFormat.COMPACT or seen.kinds == {NUMBER})
+    return kind.name != "INT" or seen.digits <= _FEW_DIGITS
 
 
-def _text(seen: Seen) -> Guess:
-    for kind in (ColumnType(name) for name, entry in TYPES.items() if STRING in entry.inferred_from):
-        if kind not in (_DATE, _TIMESTAMP) and seen.all_are(kind):
-            return _guess(seen, kind)
-    plain = f"STRING of up to {seen.longest:,} characters"
-    if seen.leading_zeros:
-        return Guess(TEXT, f"{plain}, some with leading zeros")
-    if seen.all_are(ColumnType("DOUBLE")):
-        return Guess(TEXT, f"{plain}, numbers that were sent as texts")
-    return Guess(TEXT, plain)
+def _why_text(seen: Seen) -> str:
+    if seen.kinds == {ARRAY}:
+        return "arrays, as their JSON text"
+    if seen.kinds == {NUMBER}:
+        return f"STRING, for no number type takes all of {seen.events:,} values"
+    if seen.kinds != {STRING}:
+        return f"STRING, for it is {' and '.join(sorted(seen.kinds))}"
+    are_numbers = ", numbers that were sent as texts" if seen.all_are(ColumnType("DOUBLE")) else ""
+    odd = ", some with leading zeros" if seen.leading_zeros else are_numbers
+    return f"STRING of up to {seen.longest:,} characters{odd}"
+
+
+def _written(kind: ColumnType, form: DateFormat) -> str:
+    return f"{kind}{f' as {form.value}' if form != DateFormat.ISO else ''}"
 
 
 def _nearly(seen: Seen, guess: Guess) -> list[str]:

@@ -1,6 +1,5 @@
 """The schema file of a topic: what its Curated table holds and how each column is made."""
 
-import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -18,35 +17,33 @@ from pydantic import (
 from leanops.domain.errors import InvalidSchemaError
 from leanops.domain.payload.columns import plain_name
 from leanops.domain.problems import Code, Problem
+from leanops.domain.schema import parse
 from leanops.domain.schema.casts import DateFormat as DateFormat
 from leanops.domain.schema.consistency import contradictions_in
 from leanops.domain.schema.document import is_beneath, parent, read_document
-from leanops.domain.schema.parse import DEFAULT_KEY_PATH as DEFAULT_KEY_PATH
-from leanops.domain.schema.parse import DEFAULT_PERIOD_PATHS as DEFAULT_PERIOD_PATHS
-from leanops.domain.schema.parse import Text, path_from_text, read_model, share, type_from_text, whole
+from leanops.domain.schema.parse import DEFAULT_KEY_PATH, DEFAULT_PERIOD_PATHS, Text, read_model
 from leanops.domain.schema.rules import RULES
 from leanops.domain.schema.types import TYPES, type_names
 from leanops.domain.schema.types import ColumnType as ColumnType
 
-_NAME = re.compile(r"[a-z_][a-z0-9_]{0,127}")
 _PATH_PATTERN = r'^\$(\.[A-Za-z_][A-Za-z0-9_]*|\["([^"\\]|\\.)*"\])+$'
 _SIMPLE_TYPES = [name for name, entry in TYPES.items() if not entry.has_scale]
 _DECIMAL_PATTERN = r"^DECIMAL\(([1-9]|[12][0-9]|3[0-8]), *([0-9]|[12][0-9]|3[0-8])\)$"
 
-JsonPath = Annotated[str, BeforeValidator(path_from_text), WithJsonSchema({"type": "string", "pattern": _PATH_PATTERN})]
+JsonPath = Annotated[
+    str, BeforeValidator(parse.path_from_text), WithJsonSchema({"type": "string", "pattern": _PATH_PATTERN})
+]
 Type = Annotated[
     ColumnType,
-    BeforeValidator(type_from_text),
+    BeforeValidator(parse.type_from_text),
     PlainSerializer(str, return_type=str),
     WithJsonSchema({"type": "string", "anyOf": [{"enum": _SIMPLE_TYPES}, {"pattern": _DECIMAL_PATTERN}]}),
 ]
-Name = Annotated[str, Field(pattern=f"^{_NAME.pattern}$")]
+Name = Annotated[str, Field(pattern="^[a-z_][a-z0-9_]{0,127}$")]
 # Bounds stand before the validators, or the JSON Schema would not tell them.
-Version = Annotated[int, Field(ge=1, lt=2**31), BeforeValidator(whole)]
-Months = Annotated[int, Field(ge=0, le=1200), BeforeValidator(whole)]
-Share = Annotated[float, Field(ge=0, le=1), BeforeValidator(share)]
-
-
+Version = Annotated[int, Field(ge=1, lt=2**31), BeforeValidator(parse.whole)]
+Months = Annotated[int, Field(ge=0, le=1200), BeforeValidator(parse.whole)]
+Share = Annotated[float, Field(ge=0, le=1), BeforeValidator(parse.share)]
 VersionFormat = Literal["iso", "epoch_s", "epoch_ms", "number"]
 
 

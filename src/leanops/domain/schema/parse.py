@@ -4,6 +4,7 @@ import difflib
 import json
 import re
 from collections.abc import Iterable, Mapping
+from functools import reduce
 from typing import Annotated, Any, TypeVar, get_args
 
 from pydantic import BaseModel, BeforeValidator, Field, ValidationError, WithJsonSchema
@@ -146,11 +147,8 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 
 
 def _problem(model: type[BaseModel], error: Mapping[str, Any]) -> Problem:
-    pointer = ""
-    for name in error["loc"]:
-        pointer = step(pointer, name)
     code, message, hint = _told(model, error)
-    return Problem(code, pointer, message, hint)
+    return Problem(code, reduce(step, error["loc"], ""), message, hint)
 
 
 def _told(model: type[BaseModel], error: Mapping[str, Any]) -> tuple[Code, str, str]:

@@ -14,6 +14,9 @@ from leanops.domain.schema.regex import Fault, fault_of, quick_length, surely_re
 from leanops.domain.schema.types import ColumnType, TypeEntry, cast, limit_value
 from leanops.domain.table.sql import literal
 
+Sign = Literal["<", ">"]
+About = Literal["value", "text", "length"]
+
 
 class Cell(NamedTuple):
     """What a rule is about: the SQL of a text and of its value, and the column's type and rules."""
@@ -37,13 +40,13 @@ class RuleEntry:
     says: str
     """What is wrong with a value that breaks it."""
     refuses: Callable[[Any, Any], bool]
-    """Whether a text or value of the file breaks the limit, as far as that is sure."""
+    """Whether what it is about breaks the limit, as far as that is sure of a text of the file."""
     is_broken: Callable[[Cell, Any], str]
     """The SQL of the same for a row, which is never asked of a cell without a value."""
     is_relaxed: Callable[[Any, Any], bool] = lambda _new, _old: False
     """Whether all that an old limit took passes a new one that is not the same."""
-    is_about_text: bool = False
-    """Whether it is about the text as it arrives, and not about its value."""
+    about: About = "value"
+    """What is held against the limit: the value, or the text as it arrives or its length."""
     up_to: str | None = None
     """The rule that is its other end."""
     fault: Callable[[Any, Mapping[str, Any]], Fault | None] = lambda _limit, _rules: None
@@ -51,7 +54,7 @@ class RuleEntry:
     goes_with: Callable[[TypeEntry], bool] = lambda _: True
 
 
-def _is_beyond(sign: Literal["<", ">"], cell: Cell, limit: str) -> str:
+def _is_beyond(sign: Sign, cell: Cell, limit: str) -> str:
     """Whether a value is beyond a limit. An exact limit gets the column's own type: a wider one might not hold it."""
     if not cell.type.is_exact:
         return f"{cell.value} {sign} {cast(literal(limit), cell.type)}"
@@ -61,6 +64,10 @@ def _is_beyond(sign: Literal["<", ">"], cell: Cell, limit: str) -> str:
     if written is None:
         return "true" if (exact > 0) == (sign == "<") else "false"
     return f"{cell.value} {sign} {written}"
+
+
+def _is_of_other_length(sign: Sign, cell: Cell, limit: int) -> str:
+    return f"length({cell.text}) {sign} {limit}"
 
 
 def _is_other(cell: Cell, allowed: tuple[str, ...]) -> str:
@@ -99,35 +106,16 @@ def _is_no_match(cell: Cell, pattern: str) -> str:
     return is_other
 
 
-_SIGNS: dict[Literal["<", ">"], Callable[[Any, Any], bool]] = {"<": operator.lt, ">": operator.gt}
-
-
-def _end(sign: Literal["<", ">"], what: str, reports: str, says: str, up_to: str | None = None) -> RuleEntry:
-    """A rule about the least or the greatest value."""
-    is_beyond = _SIGNS[sign]
-    broken = partial(_is_beyond, sign)
-    return RuleEntry(Text, what, reports, says, is_beyond, broken, is_relaxed=is_beyond, up_to=up_to)
-
-
-def _length(sign: Literal["<", ">"], what: str, says: str, up_to: str | None = None) -> RuleEntry:
-    """A rule about the least or the greatest number of characters."""
-    is_beyond = _SIGNS[sign]
-    return RuleEntry(
-        reads=Length,
-        what=what,
-        reports="rule_length",
-        says=says,
-        refuses=lambda text, limit: is_beyond(len(text), limit),
-        is_broken=lambda cell, limit: f"length({cell.text}) {sign} {limit}",
-        is_relaxed=is_beyond,
-        is_about_text=True,
-        up_to=up_to,
-    )
+def _end(sign: Sign, what: str, reports: str, says: str, up_to: str | None = None, *, of: About = "value") -> RuleEntry:
+    """A rule about the least or the greatest value or length."""
+    is_beyond = {"<": operator.lt, ">": operator.gt}[sign]
+    is_broken = partial(_is_beyond if of == "value" else _is_of_other_length, sign)
+    return RuleEntry(Text if of == "value" else Length, what, reports, says, is_beyond, is_broken, is_beyond, of, up_to)
 
 
 RULES: dict[str, RuleEntry] = {
     "min": _end(
-        "<", "The least value; a limit of a DATE or TIMESTAMP is ISO 8601.", "rule_min", "is less than {}", up_to="max"
+        "<", "The least value; a limit of a DATE or TIMESTAMP is ISO 8601.", "rule_min", "is less than {}", "max"
     ),
     "max": _end(">", "The greatest value.", "rule_max", "is more than {}"),
     "allowed": RuleEntry(
@@ -146,11 +134,13 @@ RULES: dict[str, RuleEntry] = {
         says="does not match the pattern",
         refuses=lambda text, pattern: surely_refuses(pattern, text),
         is_broken=_is_no_match,
-        is_about_text=True,
+        about="text",
         fault=lambda pattern, rules: fault_of(pattern, rules.get("max_length")),
     ),
-    "min_length": _length("<", "The least number of characters.", "is shorter than {}", up_to="max_length"),
-    "max_length": _length(">", "The greatest number of characters.", "is longer than {}"),
+    "min_length": _end(
+        "<", "The least number of characters.", "rule_length", "is shorter than {}", "max_length", of="length"
+    ),
+    "max_length": _end(">", "The greatest number of characters.", "rule_length", "is longer than {}", of="length"),
 }
 
 
@@ -159,9 +149,15 @@ def reasons() -> list[str]:
     return [*Rule, *dict.fromkeys(entry.reports for entry in RULES.values())]
 
 
+def is_refused(name: str, limit: Any, text: str, value: Any) -> bool:
+    """Whether a text of the file, with this value, surely breaks a limit, given as what it is compared by."""
+    about = {"value": value, "text": text, "length": len(text)}[RULES[name].about]
+    return RULES[name].refuses(about, limit)
+
+
 def compared_by(name: str, limit: Any, kind: ColumnType) -> Any:
     """What a limit is compared by, None where it, or a part of it, is no value of the type."""
-    if RULES[name].is_about_text:
+    if RULES[name].about != "value":
         return limit
     if not isinstance(limit, tuple):
         return limit_value(limit, kind)

@@ -127,8 +127,8 @@ TYPES: dict[str, TypeEntry] = {
     "BOOLEAN": TypeEntry(
         iceberg="boolean",
         like="true or false",
-        read=casts.boolean_in,
-        cast=lambda text, _, __: casts.as_boolean(text),
+        read=lambda text, _: {"true": True, "false": False}.get(text.lower()),
+        cast=lambda text, _, __: f"CASE lower({text}) WHEN 'true' THEN true WHEN 'false' THEN false END",
         accepts="`true` or `false`, in any case",
         examples="`TRUE`, `false`",
         refuses="`1`, `yes`, `t`",

@@ -14,7 +14,8 @@ from leanops.domain.payload.columns import check_names
 from leanops.domain.payload.evolution import ColumnPlan, free_paths, plan_columns, real_paths
 from leanops.domain.payload.fast_flatten import learn
 from leanops.domain.payload.flatten import NULL, Kind, ParseError, flat
-from leanops.domain.schema.model import DEFAULT_KEY_PATH, DEFAULT_PERIOD_PATHS, Keys, Schema
+from leanops.domain.schema.model import Keys, Schema
+from leanops.domain.schema.parse import DEFAULT_KEY_PATH, DEFAULT_PERIOD_PATHS
 from leanops.domain.table.balance import StandardizedCounts, Totals
 from leanops.domain.table.batch import STANDARDIZED, Batch, new_batch_id
 from leanops.domain.table.definitions import STANDARDIZED as STANDARDIZED_TABLE

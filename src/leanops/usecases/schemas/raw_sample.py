@@ -11,7 +11,8 @@ from pyspark.sql import functions as F
 from leanops.domain.payload.evolution import plan_columns, real_paths
 from leanops.domain.payload.fast_flatten import learn
 from leanops.domain.payload.flatten import Kind, ParseError, flat
-from leanops.domain.schema.model import DEFAULT_KEY_PATH, DEFAULT_PERIOD_PATHS, Keys, Schema
+from leanops.domain.schema.model import Keys, Schema
+from leanops.domain.schema.parse import DEFAULT_KEY_PATH, DEFAULT_PERIOD_PATHS
 from leanops.domain.table.history import TableView
 from leanops.ports.tables import Lake
 from leanops.transforms import standardize as rows
