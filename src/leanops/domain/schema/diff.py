@@ -118,18 +118,19 @@ def _neutral(active: Schema, new: Schema) -> Iterator[Change]:
 def _columns(active: Schema, new: Schema) -> Iterator[Change]:
     before = {column.name: column for column in active.payload_columns}
     after = {column.name: column for column in new.payload_columns}
-    # A column that went and one that came with the same path; the first, where one path has several.
-    went = {column.path: column.name for column in reversed(active.payload_columns) if column.name not in after}
-    came = {column.path: column.name for column in reversed(new.payload_columns) if column.name not in before}
+    # A column that went and one that came with the same path.
+    went = {column.path: column.name for column in active.payload_columns if column.name not in after and column.path}
+    came = [column for column in new.payload_columns if column.name not in before]
+    renamed = {column.name: went.pop(column.path) for column in came if column.path in went}
     for at, column in enumerate(new.payload_columns):
         place = f"/payload_columns/{at}"
         if column.name in before:
             yield from _column(place, before[column.name], column)
         else:
-            yield _added(place, column, went.get(column.path) if column.path else None)
+            yield _added(place, column, renamed.get(column.name))
     for at, column in enumerate(active.payload_columns):
         if column.name not in after:
-            now = came.get(column.path) if column.path else None
+            now = next((name for name, was in renamed.items() if was == column.name), None)
             why = f": {now} takes its path {column.path}, and a rename is a removal and an addition" if now else ""
             yield _breaking(f"/payload_columns/{at}", f"{column.name} removed{why}")
 
