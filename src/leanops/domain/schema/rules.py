@@ -66,7 +66,7 @@ def _is_beyond(sign: Sign, cell: Cell, limit: str) -> str:
     return f"{cell.value} {sign} {written}"
 
 
-def _is_of_other_length(sign: Sign, cell: Cell, limit: int) -> str:
+def _is_length_beyond(sign: Sign, cell: Cell, limit: int) -> str:
     return f"length({cell.text}) {sign} {limit}"
 
 
@@ -109,7 +109,7 @@ def _is_no_match(cell: Cell, pattern: str) -> str:
 def _end(sign: Sign, what: str, reports: str, says: str, up_to: str | None = None, *, of: About = "value") -> RuleEntry:
     """A rule about the least or the greatest value or length."""
     is_beyond = {"<": operator.lt, ">": operator.gt}[sign]
-    is_broken = partial(_is_beyond if of == "value" else _is_of_other_length, sign)
+    is_broken = partial(_is_beyond if of == "value" else _is_length_beyond, sign)
     return RuleEntry(Text if of == "value" else Length, what, reports, says, is_beyond, is_broken, is_beyond, of, up_to)
 
 
