@@ -124,7 +124,9 @@ def _ours(names: list[str]) -> Row:
     with tempfile.TemporaryDirectory(prefix="leanops-bench-") as folder:
         queue = SqlQueue(f"sqlite:///{folder}/queue.db", lambda: millis(datetime.now(UTC)))
         state = SqlState(f"sqlite:///{folder}/state.db")
-        target = Target(queue, Folder(Path(folder, "files")), state, lambda: datetime.now(UTC))
+        target = Target(
+            queue, Folder(Path(folder, "files")), state, lambda: datetime.now(UTC), BridgeRules().events_per_message
+        )
         topics = {name: name.rpartition("/")[2] for name in names}
 
         async def run() -> Row:

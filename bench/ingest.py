@@ -13,7 +13,7 @@ from leanops.domain.event.lines import Event
 from leanops.domain.event.record import raw_record
 from leanops.runtimes.background import queues_of, stream_of
 from leanops.runtimes.embedded import Embedded, create_home
-from leanops.usecases.ingest.deliver import Limits, Stream, deliver
+from leanops.usecases.ingest.deliver import Stream, deliver
 from leanops.usecases.ingest.parts import DeliveryPart
 from leanops.usecases.ingest.publish import publish
 from leanops.usecases.retry import Patience
@@ -82,7 +82,7 @@ def commits(folder: Path, topics: int, flushes: int) -> list[Row]:
     runtime = Embedded(create_home(folder / "commits"))
     names = [f"topic-{number:04}" for number in range(topics)]
     add_topics(runtime.platform, dict.fromkeys(names))
-    stream = Stream(runtime.platform, runtime.buffer, runtime.files, Limits())
+    stream = Stream(runtime.platform, runtime.buffer, runtime.files)
     _put(runtime, names)
     wide = deliver(stream, now=True)
     assert wide is not None

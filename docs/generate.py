@@ -2,6 +2,8 @@
 
 import json
 from collections.abc import Iterator
+from itertools import groupby
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,7 @@ from leanops.domain.schema.model import Schema
 from leanops.domain.schema.rules import RULES
 from leanops.domain.schema.types import TYPES, type_names
 from leanops.entrypoints.cli.app import app
-from leanops.settings import Settings
+from leanops.settings import SETTINGS, Settings
 
 REFERENCE = Path(__file__).parent / "reference"
 MARK = "<!-- From here on written by docs/generate.py from the code. -->\n"
@@ -39,13 +41,16 @@ def commands(command: Any, words: tuple[str, ...]) -> Iterator[tuple[tuple[str, 
 
 
 def settings_page() -> str:
-    """The page as people wrote it down to the mark, then every setting."""
-    rows = [
-        f"| `{name}` | `LEANOPS_{name.upper()}` | `{json.dumps(field.default)}` | {field.description} |"
-        for name, field in Settings.model_fields.items()
-    ]
-    header = "\n| setting | variable | default | |\n|---|---|---|---|\n"
-    return _written_by_hand("settings.md") + header + "\n".join(rows) + "\n"
+    """The page as people wrote it down to the mark, then every section with its settings."""
+    parts, default = [], Settings()
+    for section, settings in groupby(SETTINGS.values(), attrgetter("section")):
+        parts.append(f"\n## `[{section}]`\n\n{getattr(default, section).__doc__}\n")
+        parts.append("| setting | variable | default | |\n|---|---|---|---|")
+        parts += [
+            f"| `{one.name}` | `{one.variable}` | `{json.dumps(one.value_in(default))}` | {one.meaning} |"
+            for one in settings
+        ]
+    return _written_by_hand("settings.md") + "\n".join(parts) + "\n"
 
 
 def casts_page() -> str:

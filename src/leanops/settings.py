@@ -1,152 +1,153 @@
-"""Settings: one typed table, read from leanops.toml and LEANOPS_* variables; it also makes the reference page."""
+"""Settings: the rules of every feature as one section each, read from leanops.toml and LEANOPS_* variables."""
 
 import difflib
 import os
+import sys
 import tomllib
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import cache
+from operator import attrgetter
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, NamedTuple, NoReturn, get_type_hints
 
-from pydantic import Field, ValidationError
-from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+from pydantic import Field, TypeAdapter, ValidationError
 
+from leanops.adapters.iceberg.options import SparkRules
 from leanops.domain.breaker import BreakerRules
 from leanops.domain.errors import UsageError
+from leanops.usecases.bridge.inflight import BridgeRules
+from leanops.usecases.ingest.deliver import DeliveryRules
+from leanops.usecases.ingest.room import IngestRules
+from leanops.usecases.platform import PiiRules, Rules
 
 FILE = "leanops.toml"
+PREFIX = "LEANOPS_"
 # Read before there are settings: where they are, and what must not stand in a file.
 OUTSIDE = {"LEANOPS_HOME", "LEANOPS_CACHE", "LEANOPS_PII_KEY"}
 
 
-class Settings(BaseSettings):
-    """Every setting with its default; a variable wins over the file."""
+@dataclass(frozen=True)
+class AwsNames:
+    """What ingestion uses on AWS, by name."""
 
-    model_config = SettingsConfigDict(env_prefix="LEANOPS_", extra="forbid", frozen=True)
+    table_prefix: Annotated[str, "Prefix of every DynamoDB table."] = ""
+    queue_prefix: Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{0,16}$"), "Prefix of every SQS queue."] = "leanops-"
+    bucket: Annotated[str, "Bucket of claim checks and dead letters; its variable leads `leanops bridge` to AWS."] = ""
+    stream: Annotated[str, "Firehose stream that lands events in RAW."] = ""
+    processor: Annotated[str, "Lambda function whose event source mappings a breaker switches."] = ""
+    schema_job: Annotated[str, "Glue job that plans schema files of S3 on rows and activates them."] = ""
 
-    raw_database: str = Field("iceberg_raw_db", description="Database of the RAW tables and dlq_errors.")
-    standardized_database: str = Field("iceberg_standardized_db", description="Database of the Standardized tables.")
-    curated_database: str = Field("iceberg_curated_db", description="Database of the Curated tables.")
-    shadow_database: str = Field("iceberg_shadow_db", description="Database of tables that are built, not live yet.")
-    ops_database: str = Field("ops_db", description="Database of the operational tables.")
-    spark_master: str = Field(
-        "local[*]", pattern=r"^local\[", description="Cores for Spark: `local[2]` is two, `local[*]` all."
-    )
-    driver_memory: str = Field("4g", description="Heap of the Spark driver.")
-    java_options: str = Field(
-        "-XX:+UseParallelGC",
-        description="Options of Spark's Java, in place of these; `-XX:TieredStopAtLevel=1` makes small runs faster.",
-    )
-    workers: int = Field(4, ge=1, description="Topics worked on at the same time in one application.")
-    rebuild_rows: int = Field(2_000_000, ge=1, description="Rows a rebuild works on at a time; progress is kept.")
-    explore: bool = Field(False, description="Standardize topics that have no schema yet.")
-    payload_bytes: int = Field(1_000_000, ge=1, description="A larger payload is a parse error.")
-    payload_depth: int = Field(64, ge=1, le=500, description="A payload nested more deeply is a parse error.")
-    payload_keys: int = Field(5_000, ge=1, description="A payload with more keys (outside arrays) is a parse error.")
-    duplicate_keys: str = Field(
-        "last_wins", pattern="^(last_wins|error)$", description="A key twice in one object: `last_wins` or `error`."
-    )
-    table_columns: int = Field(1_000, ge=1, description="Beyond this many payload columns, values are rescued.")
-    new_columns: int = Field(200, ge=0, description="Beyond this many new columns in a batch, values are rescued.")
-    warning_share: float = Field(
-        0.01,
-        ge=0,
-        le=1,
-        description="Share of a batch whose versions, periods or publish times cannot be used before it is told.",
-    )
-    removed_after_batches: int = Field(10, ge=1, description="A path unseen for this many batches is drift REMOVED.")
-    tries: int = Field(5, ge=1, description="A layer that failed this often is parked until it is retried.")
-    backoff_s: int = Field(60, ge=0, description="Seconds before a failed layer is tried again; doubles each time.")
-    lease_s: int = Field(
-        300,
-        ge=3,
-        description="Seconds after which the lease of a worker that is cut off ends; of a killed one here at once.",
-    )
-    operation_wait_s: int = Field(
-        120, ge=0, description="Seconds a deploy, rebuild or rollback waits for a cycle to let go of its topic."
-    )
-    cycle_s: int = Field(900, ge=1, description="Seconds between the starts of two cycles of `leanops serve`.")
-    delivery_mb: int = Field(64, ge=1, le=128, description="Megabytes in the delivery buffer that start a flush.")
-    delivery_s: int = Field(300, ge=1, le=900, description="Seconds in the delivery buffer that start a flush.")
-    min_free_mb: int = Field(
-        1_000, ge=0, description="Megabytes free on the home's disk below which no more events are taken in; 0 is off."
-    )
-    events_per_message: int = Field(1, ge=1, le=1_000, description="Events that may share one queue message.")
-    idempotency_hours: int = Field(
-        0, ge=0, description="Hours a message_id is remembered to drop repeats before RAW; 0 leaves it to Standardized."
-    )
-    breaker_error_rate: float = Field(
-        0.5, gt=0, le=1, description="Rate of failing events that stops a topic; 0.05 is strict."
-    )
-    breaker_min_events: int = Field(20, ge=1, description="Events a window needs before the rate counts.")
-    breaker_window_s: int = Field(60, ge=1, description="Seconds over which the rate of failures is taken.")
-    breaker_pause_s: int = Field(60, ge=1, description="Seconds a topic stays stopped before a probe.")
-    bridge_subscription: str = Field(
-        "{topic}",
-        pattern=r"^[A-Za-z0-9._~+%-]*\{topic\}[A-Za-z0-9._~+%-]*$",
-        description="Id of a topic's subscription.",
-    )
-    bridge_mb: int = Field(64, ge=1, description="Megabytes a bridge has in hand before it stops reading.")
-    bridge_messages: int = Field(20_000, ge=1, description="Messages a bridge has in hand before it stops reading.")
-    bridge_lease_s: int = Field(60, ge=10, le=600, description="Seconds a message is the bridge's; extended in time.")
-    bridge_hold_s: int = Field(600, ge=1, description="Seconds a message waits for the queue before it is given back.")
-    bridge_drain_s: int = Field(25, ge=0, description="Seconds a bridge that stops has to send what is in hand.")
-    aws_table_prefix: str = Field("", description="Before the name of every DynamoDB table.")
-    aws_queue_prefix: str = Field(
-        "leanops-", max_length=16, pattern=r"^[A-Za-z0-9_-]*$", description="Before the name of every SQS queue."
-    )
-    aws_bucket: str = Field(
-        "", description="S3 bucket of claim checks and dead letters; its variable makes `leanops bridge` lead to AWS."
-    )
-    aws_stream: str = Field("", description="Firehose stream that lands events in RAW.")
-    aws_processor: str = Field("", description="Lambda function whose event source mappings a breaker switches.")
-    aws_schema_job: str = Field("", description="Glue job that plans schema files of S3 on rows and activates them.")
-    pii_key_id: str = Field("local-1", description="Name of the key in use, recorded with what it sealed.")
 
-    def breaker_rules(self) -> BreakerRules:
-        """When a circuit breaker opens, and how long it waits."""
-        return BreakerRules(
-            error_rate=self.breaker_error_rate,
-            min_events=self.breaker_min_events,
-            window_ms=self.breaker_window_s * 1000,
-            pause_ms=self.breaker_pause_s * 1000,
-        )
+@dataclass(frozen=True)
+class Settings(Rules):
+    """Every section; each is the rules object that its feature takes, and a default is written down there alone."""
 
-    @classmethod
-    def settings_customise_sources(
-        cls,
-        settings_cls: type[BaseSettings],
-        init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,
-        dotenv_settings: PydanticBaseSettingsSource,
-        file_secret_settings: PydanticBaseSettingsSource,
-    ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Variables first, then the file; nothing else is read."""
-        return env_settings, init_settings
+    ingest: IngestRules = field(default_factory=IngestRules)
+    delivery: DeliveryRules = field(default_factory=DeliveryRules)
+    breaker: BreakerRules = field(default_factory=BreakerRules)
+    bridge: BridgeRules = field(default_factory=BridgeRules)
+    spark: SparkRules = field(default_factory=SparkRules)
+    pii: PiiRules = field(default_factory=PiiRules)
+    aws: AwsNames = field(default_factory=AwsNames)
+
+
+class Setting(NamedTuple):
+    """A field of a section that says what it means; a field that does not cannot be set."""
+
+    section: str
+    name: str
+    meaning: str
+
+    def __str__(self) -> str:
+        return f"[{self.section}] {self.name}"
+
+    @property
+    def variable(self) -> str:
+        return f"{PREFIX}{self.section}_{self.name}".upper()
+
+    def value_in(self, settings: Settings) -> Any:
+        return getattr(getattr(settings, self.section), self.name)
+
+
+SETTINGS = {
+    f"{section}_{name}": Setting(section, name, note)
+    for section, rules in get_type_hints(Settings).items()
+    for name, hint in get_type_hints(rules, include_extras=True).items()
+    for note in getattr(hint, "__metadata__", ())
+    if isinstance(note, str)
+}
+_OLD_NAMES = {
+    "databases": " ".join(f"{name}_database={name}" for name in ("raw", "standardized", "curated", "shadow", "ops")),
+    "limits": "payload_bytes payload_depth=depth payload_keys=keys duplicate_keys",
+    "tables": "table_columns=columns new_columns",
+    "pipeline": "workers explore cycle_s tries backoff_s lease_s warning_share removed_after_batches",
+    "operations": "operation_wait_s=wait_s rebuild_rows",
+    "ingest": "min_free_mb idempotency_hours",
+    "delivery": "delivery_mb=flush_mb delivery_s=flush_s",
+    "bridge": "events_per_message",
+    "spark": "driver_memory java_options",
+}
+"""Names from before there were sections, `old=new` where the name itself changed; read for one version."""
+_OLD = {
+    name.partition("=")[0]: SETTINGS[f"{section}_{name.rpartition('=')[2]}"]
+    for section, names in _OLD_NAMES.items()
+    for name in names.split()
+}
+_KNOWN = _OLD | SETTINGS
 
 
 def load_settings(home: Path | None) -> Settings:
-    """The settings of a home; unknown keys and bad values are one-line errors that say what to do."""
-    values = _file_values(home / FILE) if home and (home / FILE).exists() else {}
-    known = Settings.model_fields
-    for name, place in [*((key, FILE) for key in values), *_variables()]:
-        if name not in known:
-            close = difflib.get_close_matches(name, known, n=1)
-            hint = f"; did you mean {close[0]!r}?" if close else ""
-            raise UsageError(f"unknown setting {name!r} in {place}{hint}")
+    """The settings of a home; unknown names and bad values are one-line errors that say what to do."""
+    values: dict[str, dict[str, Any]] = defaultdict(dict)
+    for setting, value in (*_in_file(home), *_in_environment()):
+        values[setting.section][setting.name] = value
     try:
-        return Settings(**values)
+        return TypeAdapter(Settings).validate_python(values)
     except ValidationError as invalid:
         problem = invalid.errors()[0]
-        raise UsageError(f"setting {'.'.join(str(part) for part in problem['loc'])}: {problem['msg']}") from None
+        raise UsageError("setting [{}] {}: {}".format(*problem["loc"][:2], problem["msg"])) from None
 
 
-def _file_values(path: Path) -> dict[str, Any]:
+@cache
+def warn_once(old: str, new: str) -> None:
+    """Say on standard error which name to use from now on."""
+    sys.stderr.write(f"warning: {old} is now {new}; the next version no longer reads the old name\n")
+
+
+def _in_file(home: Path | None) -> Iterator[tuple[Setting, Any]]:
+    """What the file sets; what is outside of sections first, so that a name in its section wins."""
+    if home is None or not (home / FILE).exists():
+        return
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        content = tomllib.loads((home / FILE).read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as broken:
-        raise UsageError(f"{path.name} is no TOML: {broken}") from None
+        raise UsageError(f"{FILE} is no TOML: {broken}") from None
+    for key, value in sorted(content.items(), key=lambda item: isinstance(item[1], dict)):
+        if isinstance(value, dict):
+            for name, inner in value.items():
+                yield SETTINGS.get(f"{key}_{name}") or _unknown(name, f"[{key}] of {FILE}", f"{key}_{name}"), inner
+        else:
+            setting = _KNOWN.get(key) or _unknown(key, FILE, key)
+            warn_once(f"{key} in {FILE}", str(setting))
+            yield setting, value
 
 
-def _variables() -> list[tuple[str, str]]:
-    prefix = "LEANOPS_"
-    names = [name for name in os.environ if name.startswith(prefix) and name not in OUTSIDE]
-    return [(name.removeprefix(prefix).lower(), "the environment") for name in names]
+def _in_environment() -> Iterator[tuple[Setting, Any]]:
+    """What variables set, in whatever case; one with an old name first, so that the new one wins."""
+    variables = {name.upper(): value for name, value in os.environ.items()}
+    names = [name.removeprefix(PREFIX).lower() for name in variables.keys() - OUTSIDE if name.startswith(PREFIX)]
+    for name in sorted(names, key=lambda name: (name in SETTINGS, name)):
+        setting = _KNOWN.get(name) or _unknown(name, "the environment", name, attrgetter("variable"))
+        variable = f"{PREFIX}{name.upper()}"
+        if name in _OLD:
+            warn_once(variable, setting.variable)
+        yield setting, variables[variable]
+
+
+def _unknown(name: str, place: str, flat: str, shown: Callable[[Setting], str] = str) -> NoReturn:
+    # An old name that was appended to the file belongs to its last section now.
+    close = [name] if name in _OLD else difflib.get_close_matches(flat, _KNOWN, n=1)
+    hint = f"; did you mean {shown(_KNOWN[close[0]])}?" if close else ""
+    raise UsageError(f"unknown setting {name!r} in {place}{hint}")

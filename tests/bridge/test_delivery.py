@@ -37,7 +37,7 @@ async def bridging(
     """A bridge on the emulator, drained in the end."""
     source = PubSub(cloud.address)
     state = SqlState(f"sqlite:///{folder}/state.db")
-    target = Target(queue, Folder(folder / "files"), state, lambda: datetime.now(UTC))
+    target = Target(queue, Folder(folder / "files"), state, lambda: datetime.now(UTC), RULES.events_per_message)
     topics = {full_name(identity): identity for identity in identities}
     bridge = Bridge(source, target, topics, replace(RULES, lease_s=10, **rules), lambda *_, **__: None)
     stopping = asyncio.Event()

@@ -44,7 +44,9 @@ def emulator(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 @pytest.fixture
 def runtime(tmp_path: Path) -> Iterator[Embedded]:
     home = create_home(tmp_path / "home")
-    (home / "leanops.toml").write_text(f"{SETTINGS}\nexplore = true\ndelivery_s = 1\nbridge_lease_s = 10\n")
+    (home / "leanops.toml").write_text(
+        f"pipeline.explore = true\ndelivery.flush_s = 1\nbridge.lease_s = 10\n{SETTINGS}"
+    )
     runtime = Embedded(home)
     yield runtime
     runtime.close()

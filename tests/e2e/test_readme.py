@@ -59,7 +59,7 @@ def environment() -> dict[str, str]:
     # A Java that compiles less is done sooner with six events, and prints the same.
     kept = {name: value for name, value in os.environ.items() if name != "LEANOPS_HOME"}
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    return {"LEANOPS_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1", **kept, "PATH": path}
+    return {"LEANOPS_SPARK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1", **kept, "PATH": path}
 
 
 def run(command: str, folder: Path) -> str:

@@ -18,7 +18,7 @@ from leanops.domain.schema.model import Schema, schema_from_json
 from leanops.domain.table.batch import STANDARDIZED, Batch
 from leanops.domain.table.history import Snapshot, TableView, Watermark
 from leanops.ports.tables import Lake
-from leanops.usecases.platform import Actor, Platform, Rules, Secret
+from leanops.usecases.platform import Actor, OperationRules, Platform, Rules, Secret
 
 NOW = datetime(2026, 11, 15, 8, tzinfo=UTC)
 NOW_MS = 1_794_729_600_000
@@ -109,6 +109,11 @@ def no_lake() -> Lake:
     raise AssertionError("this use case must not start Spark")
 
 
+def changed(rules: Rules, **sections: dict[str, Any]) -> Rules:
+    """The rules with other values in some sections."""
+    return replace(rules, **{name: replace(getattr(rules, name), **values) for name, values in sections.items()})
+
+
 @contextmanager
 def platform_in(
     folder: Path,
@@ -117,7 +122,7 @@ def platform_in(
     owner: str = "worker-1",
     secret: Secret | None = None,
     sync: Callable[[Path], None] = lambda _folder: None,
-    **rules: Any,
+    **sections: dict[str, Any],
 ) -> Iterator[Platform]:
     """Every port on its embedded adapter in one folder, which several platforms may share; no test waits for disks."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -132,7 +137,7 @@ def platform_in(
             clock=clock or Clock(),
             owner=owner,
             actor=Actor("someone", "files"),
-            rules=Rules(**rules),
+            rules=changed(Rules(operations=OperationRules(wait_s=0)), **sections),
             secret=secret,
         )
     finally:

@@ -7,9 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from leanops.domain.breaker import BreakerRules
 from leanops.domain.event.envelope import Envelope
 from leanops.runtimes.aws import Aws
-from leanops.settings import Settings
+from leanops.settings import AwsNames, Settings
 from leanops.usecases.ingest.breakers import Breakers
 from tests.support.builders import NOW_MS, Clock
 from tests.support.hub import Hub
@@ -103,7 +104,7 @@ class Objects:
 
 def aws_on(hub: Hub, **ports: Any) -> Aws:
     """The AWS runtime with a hub's adapters in the places of its own."""
-    aws = Aws(Settings(breaker_min_events=5, aws_bucket="b"), hub.platform.clock)
+    aws = Aws(Settings(breaker=BreakerRules(min_events=5), aws=AwsNames(bucket="b")), hub.platform.clock)
     found = {
         "state": hub.platform.state,
         "files": hub.files,

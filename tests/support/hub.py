@@ -14,6 +14,7 @@ from leanops.domain.event.names import queue_name
 from leanops.ports.clock import millis
 from leanops.usecases.ingest.deliver import Flushed, Stream, deliver, resume
 from leanops.usecases.ingest.process import Ingested, Processor, work
+from leanops.usecases.ingest.room import IngestRules
 from leanops.usecases.platform import Platform
 from leanops.usecases.retry import Patience
 from tests.support.builders import Clock, platform_in
@@ -73,6 +74,7 @@ def hub_in(
     step: Callable[[str], None] | None = None,
     patience: Patience | None = None,
     sync: Callable[[Path], None] = lambda _folder: None,
+    idempotency_hours: int = 0,
     **processor: Any,
 ) -> Iterator[Hub]:
     """Ingestion in a folder that several hubs may share, as several processes would."""
@@ -88,6 +90,7 @@ def hub_in(
             "state": platform.state,
             "clock": now,
             "topic_of": lambda name: name,
+            "rules": IngestRules(idempotency_hours=idempotency_hours),
         }
         worker = Processor(**{**ports, "patience": patience or Patience(), "step": platform.step, **processor})
         try:

@@ -9,7 +9,8 @@ from leanops.runtimes.embedded import Embedded, create_home
 from tests.support.world import World
 
 SETTINGS = """
-spark_master = "local[2]"
+[spark]
+master = "local[2]"
 driver_memory = "2g"
 java_options = "-XX:+UseSerialGC"
 """

@@ -2,6 +2,7 @@
 
 import json
 from collections import Counter
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -27,7 +28,8 @@ SYSTEM = (
 def sources_of(world: World) -> Sources:
     """What the views of this world read from."""
     platform = world.platform()
-    return Sources(platform.catalog, platform.state, platform.schemas, world.embedded.sources().query, world.databases)
+    ports = {"catalog": platform.catalog, "state": platform.state, "schemas": platform.schemas}
+    return replace(world.embedded.sources(), **ports, databases=world.databases)
 
 
 def assert_counts(result: Any, standardized: dict[str, int] | None, curated: dict[str, int] | None) -> None:

@@ -2,7 +2,7 @@
 
 import random
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from itertools import count
 from pathlib import Path
@@ -21,6 +21,7 @@ from leanops.usecases.schemas.deploy import deploy_schema
 from leanops.usecases.topics.registry import add_topic
 from tests.oracle.rows import LANDED, RawRow
 from tests.oracle.streams import split
+from tests.support.builders import changed
 
 PII_KEY = b"a key for the tests"
 # A schema column without a path needs its Standardized column to exist: this event brings it.
@@ -46,11 +47,12 @@ def databases_of(number: int) -> Databases:
 class World:
     """One test's tables, state and time; every platform it makes is new, as after a restart."""
 
-    def __init__(self, embedded: Embedded, folder: Path, number: int | None = None, **rules: Any) -> None:
+    def __init__(self, embedded: Embedded, folder: Path, number: int | None = None) -> None:
         self.embedded, self.folder = embedded, folder
         self.number = next(_numbers) if number is None else number
         self.databases = databases_of(self.number)
-        self.rules = Rules(**{"databases": self.databases, "backoff_s": 0, "tries": 1000, "workers": 2, **rules})
+        self.rules = Rules(self.databases)
+        self.with_rules(pipeline={"backoff_s": 0, "tries": 1000, "workers": 2}, operations={"wait_s": 0})
         self.now = datetime(2026, 1, 1, tzinfo=UTC)
         self.published: dict[str, list[tuple[int, list[RawRow]]]] = {}
         """Per topic: the RAW snapshot of each append, and its rows."""
@@ -114,7 +116,7 @@ class World:
 
     def wait_for_leases(self) -> None:
         """Let the leases of whoever was killed run out."""
-        self.now += timedelta(seconds=self.rules.lease_s + 1)
+        self.now += timedelta(seconds=self.rules.pipeline.lease_s + 1)
 
     def rows(self, table: str) -> list[dict[str, Any]]:
         """Every row of a table, read without Spark."""
@@ -130,5 +132,6 @@ class World:
     def errors(self, table: str, topic: str) -> list[dict[str, Any]]:
         return [row for row in self.rows(table) if row["topic_name"] == topic]
 
-    def with_rules(self, **rules: Any) -> None:
-        self.rules = replace(self.rules, **rules)
+    def with_rules(self, **sections: dict[str, Any]) -> None:
+        """Change some rules of these sections."""
+        self.rules = changed(self.rules, **sections)

@@ -3,7 +3,9 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Any
+from typing import Annotated, Any
+
+from annotated_types import Ge, Gt, Le
 
 ANYONE = "*"
 """The holder of a probe that every worker may answer for, where a switch and not a worker begins it."""
@@ -21,10 +23,10 @@ class State(StrEnum):
 class BreakerRules:
     """When a breaker opens, and how it closes again."""
 
-    error_rate: float = 0.5
-    min_events: int = 20
-    window_ms: int = 60_000
-    pause_ms: int = 60_000
+    error_rate: Annotated[float, Gt(0), Le(1), "Rate of failing events that stops a topic; 0.05 is strict."] = 0.5
+    min_events: Annotated[int, Ge(1), "Events a window needs before the rate counts."] = 20
+    window_s: Annotated[int, Ge(1), "Seconds over which the rate of failures is taken."] = 60
+    pause_s: Annotated[int, Ge(1), "Seconds a topic stays stopped before a probe."] = 60
     probe_messages: int = 10
 
 
@@ -46,7 +48,7 @@ class Breaker:
 
     def is_counting(self, rules: BreakerRules, now: int) -> bool:
         """Whether a window with failures is going on, so that successes matter."""
-        return self.state is State.CLOSED and self.failed > 0 and 0 <= now - self.window_start < rules.window_ms
+        return self.state is State.CLOSED and self.failed > 0 and 0 <= now - self.window_start < rules.window_s * 1000
 
     def counted(self, rules: BreakerRules, now: int, succeeded: int, failed: int) -> "Breaker":
         """After a receive: in the window that is going on, or in a new one that begins here."""
@@ -57,7 +59,7 @@ class Breaker:
         events = found.succeeded + found.failed
         if events < rules.min_events or found.failed <= rules.error_rate * events:
             return found
-        reason = f"{found.failed:,} of {events:,} events failed within {rules.window_ms // 1000} s"
+        reason = f"{found.failed:,} of {events:,} events failed within {rules.window_s} s"
         return replace(found, state=State.OPEN, reason=reason, changed_at=now)
 
     def stopped(self, reason: str, now: int) -> "Breaker":
@@ -69,13 +71,13 @@ class Breaker:
     def may_be_probed(self, rules: BreakerRules, now: int) -> bool:
         """Whether the pause is over, or a probe was begun and never answered for."""
         if self.state is State.HALF_OPEN:
-            return not now < self.probe_until <= now + rules.pause_ms
+            return not now < self.probe_until <= now + rules.pause_s * 1000
         # A change later than now came before the clock was set back.
-        return self.state is State.OPEN and not self.forced and not 0 <= now - self.changed_at < rules.pause_ms
+        return self.state is State.OPEN and not self.forced and not 0 <= now - self.changed_at < rules.pause_s * 1000
 
     def probed_by(self, worker: str, rules: BreakerRules, now: int) -> "Breaker":
         """With the one probe in this worker's hands."""
-        return replace(self, state=State.HALF_OPEN, probe=worker, probe_until=now + rules.pause_ms)
+        return replace(self, state=State.HALF_OPEN, probe=worker, probe_until=now + rules.pause_s * 1000)
 
     def is_probe_of(self, worker: str) -> bool:
         return self.state is State.HALF_OPEN and self.probe in (worker, ANYONE)

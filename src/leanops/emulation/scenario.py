@@ -76,7 +76,7 @@ class Scenario(msgspec.Struct, tag_field="made_by", tag="leanops emulate", forbi
                     f"{' and '.join(QUEUE_ONLY)} cannot be sent through Pub/Sub; leave them out of --rates"
                 )
             # Told here, before an earlier emulation is removed, and again before anything is made there.
-            pubsub.check(self.names(), load_settings(None).bridge_subscription)
+            pubsub.check(self.names(), load_settings(None).bridge.subscription)
 
     def check_size(self, phase: str, events: int) -> None:
         """Raise UsageError where a topic would get no event: it could not be verified."""

@@ -1,9 +1,7 @@
 """The AWS runtime of ingestion: what the Lambda functions are put together from.
 
-The functions are told by their environment: LEANOPS_AWS_TABLE_PREFIX, LEANOPS_AWS_QUEUE_PREFIX, LEANOPS_AWS_BUCKET,
-LEANOPS_AWS_STREAM, LEANOPS_AWS_PROCESSOR and LEANOPS_AWS_SCHEMA_JOB, and every other setting by its usual variable.
-Region and credentials are those of the function. A function needs a minute of time; the one for Firehose's error output
-uses all it is given.
+The functions read their settings from variables, those of `[aws]` above all. Region and credentials are those of the
+function. A function needs a minute of time; the one for Firehose's error output uses all it is given.
 """
 
 from collections.abc import Callable
@@ -21,7 +19,6 @@ from leanops.adapters.aws.state import DynamoState
 from leanops.adapters.aws.switch import EventSourceSwitch
 from leanops.adapters.files.schemas import SchemaFiles
 from leanops.domain.errors import UsageError
-from leanops.domain.event.names import Databases
 from leanops.ports.delivery import Delivery
 from leanops.ports.files import Files, Objects
 from leanops.ports.jobs import Jobs
@@ -47,27 +44,26 @@ class Aws:
         **reach: Unpack[Reach],
     ) -> None:
         self.settings, self.clock, self._reach = settings or load_settings(None), clock, reach
-        self.databases = Databases(raw=self.settings.raw_database)
 
     @cached_property
     def state(self) -> StateStore:
         """DynamoDB."""
-        return DynamoState.connect(prefix=self.settings.aws_table_prefix, **self._reach)
+        return DynamoState.connect(prefix=self.settings.aws.table_prefix, **self._reach)
 
     @cached_property
     def queue(self) -> Queue:
         """SQS."""
-        return SqsQueue.connect(prefix=self.settings.aws_queue_prefix, **self._reach)
+        return SqsQueue.connect(prefix=self.settings.aws.queue_prefix, **self._reach)
 
     @cached_property
     def files(self) -> Files:
         """The bucket of claim checks and dead letters."""
-        return S3Files(self._s3, _named(self.settings.aws_bucket, "aws_bucket"))
+        return S3Files(self._s3, self._named("bucket"))
 
     @cached_property
     def delivery(self) -> Delivery:
         """Firehose."""
-        return FirehoseDelivery.connect(_named(self.settings.aws_stream, "aws_stream"), **self._reach)
+        return FirehoseDelivery.connect(self._named("stream"), **self._reach)
 
     @cached_property
     def registered(self) -> Registered:
@@ -77,10 +73,9 @@ class Aws:
     @cached_property
     def breakers(self) -> Breakers:
         """The circuit breakers; one that opens switches the event source mapping of its queue off."""
-        settings = self.settings
-        function = _named(settings.aws_processor, "aws_processor")
-        switch = EventSourceSwitch.connect(function, prefix=settings.aws_queue_prefix, **self._reach)
-        return Breakers(self.state, self.clock, settings.breaker_rules(), switch)
+        function = self._named("processor")
+        switch = EventSourceSwitch.connect(function, prefix=self.settings.aws.queue_prefix, **self._reach)
+        return Breakers(self.state, self.clock, self.settings.breaker, switch)
 
     @cached_property
     def jobs(self) -> Jobs:
@@ -90,12 +85,12 @@ class Aws:
     @cached_property
     def intake(self) -> Intake:
         """What judges schema files."""
-        files = S3Files(self._s3, _named(self.settings.aws_bucket, "aws_bucket"), prefix=SCHEMAS)
+        files = S3Files(self._s3, self._named("bucket"), prefix=SCHEMAS)
         return Intake(SchemaFiles(files), self.state, self.clock)
 
     def start_schema_job(self, topic: str, name: str) -> str:
         """Have a schema file that waits planned on rows and activated; the id of the run."""
-        return self.jobs.start(_named(self.settings.aws_schema_job, "aws_schema_job"), {"topic": topic, "file": name})
+        return self.jobs.start(self._named("schema_job"), {"topic": topic, "file": name})
 
     def objects_in(self, bucket: str) -> Objects:
         """What others wrote into any bucket."""
@@ -109,7 +104,7 @@ class Aws:
             state=self.state,
             clock=self.clock,
             topic_of=self.registered.topic_of,
-            idempotency_hours=self.settings.idempotency_hours,
+            rules=self.settings.ingest,
             patience=patience,
         )
 
@@ -119,10 +114,9 @@ class Aws:
 
     def queue_of(self, arn: str) -> str:
         """The name of a queue without its prefix."""
-        return arn.rpartition(":")[2].removeprefix(self.settings.aws_queue_prefix)
+        return arn.rpartition(":")[2].removeprefix(self.settings.aws.queue_prefix)
 
-
-def _named(value: str, setting: str) -> str:
-    if not value:
-        raise UsageError(f"setting {setting} is empty; set LEANOPS_{setting.upper()}")
-    return value
+    def _named(self, setting: str) -> str:
+        if name := str(getattr(self.settings.aws, setting)):
+            return name
+        raise UsageError(f"setting [aws] {setting} is empty; set LEANOPS_AWS_{setting.upper()}")

@@ -8,7 +8,7 @@ from leanops.runtimes.runtime import Runtime
 from leanops.usecases.cycle.schedule import Schedule
 from leanops.usecases.dlq.drain import turn as clear_dead_letters
 from leanops.usecases.ingest.breakers import Breakers
-from leanops.usecases.ingest.deliver import Limits, Stream
+from leanops.usecases.ingest.deliver import Stream
 from leanops.usecases.ingest.known_topics import Registered
 from leanops.usecases.ingest.parts import DeliveryPart, ProcessorPart, Queues
 from leanops.usecases.ingest.process import Processor
@@ -27,7 +27,7 @@ def queues_of(runtime: Runtime, patience: Patience) -> Queues:
         state=platform.state,
         clock=platform.clock,
         topic_of=Registered(platform.state, platform.clock).topic_of,
-        idempotency_hours=runtime.settings.idempotency_hours,
+        rules=runtime.settings.ingest,
         patience=patience,
         step=platform.step,
         explain=platform.explain,
@@ -37,13 +37,12 @@ def queues_of(runtime: Runtime, patience: Patience) -> Queues:
 
 def stream_of(runtime: Runtime) -> Stream:
     """The delivery stream of a runtime."""
-    limits = Limits(runtime.settings.delivery_mb * 1_000_000, runtime.settings.delivery_s)
-    return Stream(runtime.platform, runtime.buffer, runtime.files, limits)
+    return Stream(runtime.platform, runtime.buffer, runtime.files, runtime.settings.delivery)
 
 
 def breakers_of(runtime: Runtime) -> Breakers:
     """The circuit breakers of a runtime, as one worker sees them."""
-    return Breakers(runtime.platform.state, runtime.platform.clock, runtime.settings.breaker_rules())
+    return Breakers(runtime.platform.state, runtime.platform.clock, runtime.settings.breaker)
 
 
 def parts_of(runtime: Runtime, stopping: threading.Event, tell: Tell) -> list[Part]:
@@ -53,7 +52,7 @@ def parts_of(runtime: Runtime, stopping: threading.Event, tell: Tell) -> list[Pa
     queues = queues_of(runtime, Patience(stopping.is_set, stopping.wait))
     processor = ProcessorPart(queues, runtime.room, platform.explain, tell, doing[PROCESSOR])
     delivery, schemas = DeliveryPart(stream_of(runtime), tell, doing[DELIVERY]), SchemaPart(platform, tell)
-    cycles = Schedule(platform, runtime.settings.cycle_s, tell, doing[CYCLES])
+    cycles = Schedule(platform, runtime.settings.pipeline.cycle_s, tell, doing[CYCLES])
     dead_letters = partial(clear_dead_letters, platform, runtime.queue, runtime.files, tell)
     return [
         Part(PROCESSOR, processor.turn, pause_s=0.2, problem=processor.problem, doing=doing[PROCESSOR]),

@@ -16,7 +16,7 @@ from leanops.ports.source import Source, TopicListing
 from leanops.ports.state import StateStore
 from leanops.settings import Settings
 from leanops.usecases.bridge.bridge import Bridge, Look
-from leanops.usecases.bridge.inflight import BridgeRules, Tell
+from leanops.usecases.bridge.inflight import Tell
 from leanops.usecases.bridge.target import Target
 from leanops.usecases.ingest.known_topics import topic_names
 
@@ -82,7 +82,7 @@ def subscriptions_of(side: FarSide, project: str, named: Sequence[str]) -> dict[
     if named:
         pairs = [(one.partition("=")[0], one.partition("=")[2] or one) for one in named]
     else:
-        pattern = side.settings.bridge_subscription
+        pattern = side.settings.bridge.subscription
         pairs = [(pattern.replace("{topic}", topic), topic) for topic in known]
     for subscription, topic in pairs:
         _check_subscription(subscription)
@@ -104,13 +104,6 @@ def bridge_of(
     side: FarSide, source: Source, subscriptions: dict[str, str], tell: Tell, look: Look | None = None
 ) -> Bridge:
     """A bridge to this side, not yet running; it has to be made where its event loop runs."""
-    settings = side.settings
-    rules = BridgeRules(
-        messages=settings.bridge_messages,
-        bytes=settings.bridge_mb * 1_000_000,
-        lease_s=settings.bridge_lease_s,
-        hold_s=settings.bridge_hold_s,
-        drain_s=settings.bridge_drain_s,
-    )
-    target = Target(side.queue, side.files, side.state, side.clock, settings.events_per_message)
+    rules = side.settings.bridge
+    target = Target(side.queue, side.files, side.state, side.clock, rules.events_per_message)
     return Bridge(source, target, subscriptions, rules, tell, look=look)

@@ -105,10 +105,11 @@ def _home() -> Finding:
 
 
 def _settings(home: Path) -> Finding:
-    from leanops.settings import load_settings
+    from leanops.settings import SETTINGS, Settings, load_settings
 
-    changed = load_settings(home).model_fields_set
-    return Finding("settings", True, f"valid, {len(changed)} changed from the default")
+    settings = load_settings(home)
+    changed = sum(setting.value_in(settings) != setting.value_in(Settings()) for setting in SETTINGS.values())
+    return Finding("settings", True, f"valid, {changed} changed from the default")
 
 
 def _private(home: Path) -> Finding:

@@ -20,16 +20,14 @@ from leanops.adapters.iceberg.local import LocalCatalog
 from leanops.adapters.sql.buffer import SqlBuffer
 from leanops.adapters.sql.state import SqlState
 from leanops.domain.errors import UsageError
-from leanops.domain.event.names import Databases
-from leanops.domain.limits import ColumnLimits, Limits
 from leanops.ports.clock import millis
 from leanops.ports.queue import Queue
 from leanops.ports.tables import Lake
 from leanops.runtimes.failures import Failures
 from leanops.runtimes.queues import open_queue
-from leanops.settings import FILE, Settings, load_settings
+from leanops.settings import FILE, load_settings
 from leanops.usecases.ingest.room import Room
-from leanops.usecases.platform import SYSTEM, Actor, Platform, Rules, Secret, no_step
+from leanops.usecases.platform import SYSTEM, Actor, Platform, Secret, no_step
 from leanops.views.background import Background, background
 from leanops.views.sources import Sources
 
@@ -39,8 +37,11 @@ if TYPE_CHECKING:
 HOME = ".leanops"
 SETTINGS = """\
 # Settings of this home; docs/reference/settings.md lists them all.
-# On a laptop events should be seen soon; without these two lines it takes up to 300 and 900 seconds.
-delivery_s = 5
+# On a laptop events should be seen soon; without these two settings it takes up to 300 and 900 seconds.
+[delivery]
+flush_s = 5
+
+[pipeline]
 cycle_s = 30
 """
 CATALOG_NAME = "leanops"
@@ -120,7 +121,7 @@ class Embedded:
         self.settings = load_settings(home)
         self.catalog = self._catalog()
         self.state = SqlState(f"sqlite:///{self.home}/state.db")
-        self.room = Room(lambda: shutil.disk_usage(self.home).free, self.settings.min_free_mb * 1_000_000)
+        self.room = Room(lambda: shutil.disk_usage(self.home).free, self.settings.ingest)
         self.queue: Queue = open_queue(
             f"sqlite:///{self.home}/queue.db", lambda: millis(clock()), lambda: self.room.shortage()
         )
@@ -139,7 +140,7 @@ class Embedded:
             clock=clock,
             owner=owner or f"{socket.gethostname()}/{os.getpid()}",
             actor=actor,
-            rules=_rules(self.settings),
+            rules=self.settings,
             secret=self._secret(),
             processes=HostProcesses(),
             explain=self.failures.explain,
@@ -167,7 +168,7 @@ class Embedded:
 
     def spark(self) -> Any:
         """The Spark application, started at the first call, and again where its Java has ended."""
-        from leanops.adapters.iceberg.session import SparkOptions, end_of_java, forget_session, start_session
+        from leanops.adapters.iceberg.session import end_of_java, forget_session, start_session
 
         with self._starting:
             if self._spark is not None and not self._is_lent and end_of_java(self._spark):
@@ -175,16 +176,9 @@ class Embedded:
                 self._spark = None
                 self._lakes.clear()
             if self._spark is None:
-                _explain(self.home / "warehouse" / self.settings.shadow_database)
-                self._spark = start_session(
-                    SparkOptions(
-                        catalog=self.catalog_properties(),
-                        master=self.settings.spark_master,
-                        driver_memory=self.settings.driver_memory,
-                        java_options=self.settings.java_options,
-                        scratch=fresh_scratch(self.home / "scratch", self.platform.processes),
-                    )
-                )
+                _explain(self.home / "warehouse" / self.settings.databases.shadow)
+                scratch = fresh_scratch(self.home / "scratch", self.platform.processes)
+                self._spark = start_session(self.settings.spark, self.catalog_properties(), scratch)
             return self._spark
 
     def engine_ended(self, failure: Exception) -> str | None:
@@ -194,7 +188,9 @@ class Embedded:
         from leanops.adapters.iceberg.session import end_of_java
 
         how = end_of_java(self._spark, failure)
-        place = f"now {self.settings.driver_memory}; set it in leanops.toml or LEANOPS_DRIVER_MEMORY"
+        place = (
+            f"now {self.settings.spark.driver_memory}; set it in [spark] of leanops.toml or LEANOPS_SPARK_DRIVER_MEMORY"
+        )
         return how and f"Spark's Java {how} ({place}); the next try starts a new one"
 
     @property
@@ -214,8 +210,8 @@ class Embedded:
             platform.schemas,
             query,
             platform.rules.databases,
-            warning_share=platform.rules.warning_share,
-            lease_s=platform.rules.lease_s,
+            warning_share=platform.rules.pipeline.warning_share,
+            lease_s=platform.rules.pipeline.lease_s,
             processes=platform.processes,
         )
 
@@ -239,7 +235,7 @@ class Embedded:
 
     def _secret(self) -> Secret | None:
         key = os.environ.get("LEANOPS_PII_KEY") or _text(self.home / "pii.key")
-        return Secret(key.encode(), self.settings.pii_key_id) if key else None
+        return Secret(key.encode(), self.settings.pii.key_id) if key else None
 
     def close(self) -> None:
         """Let go of the files, and stop Spark unless it was given."""
@@ -266,26 +262,3 @@ def _explain(shadow: Path) -> None:
 
 def _text(path: Path) -> str | None:
     return path.read_text().strip() if path.exists() else None
-
-
-def _rules(settings: Settings) -> Rules:
-    return Rules(
-        databases=Databases(
-            settings.raw_database,
-            settings.standardized_database,
-            settings.curated_database,
-            settings.ops_database,
-            settings.shadow_database,
-        ),
-        limits=Limits(settings.payload_bytes, settings.payload_depth, settings.payload_keys, settings.duplicate_keys),
-        column_limits=ColumnLimits(settings.table_columns, settings.new_columns),
-        warning_share=settings.warning_share,
-        removed_after_batches=settings.removed_after_batches,
-        tries=settings.tries,
-        backoff_s=settings.backoff_s,
-        lease_s=settings.lease_s,
-        explore=settings.explore,
-        workers=settings.workers,
-        rebuild_rows=settings.rebuild_rows,
-        wait_s=settings.operation_wait_s,
-    )

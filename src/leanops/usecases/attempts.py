@@ -15,7 +15,7 @@ def record_failure(platform: Platform, topic: str, layer: str, reason: str, *, p
     row: Row = {
         "pipeline_id": key[0],
         "tries": tries,
-        "parked": park or tries >= platform.rules.tries or bool(stored and stored.row["parked"]),
+        "parked": park or tries >= platform.rules.pipeline.tries or bool(stored and stored.row["parked"]),
         "next_try_at": platform.now_ms() + _backoff_ms(platform, tries),
         "reason": reason,
         "updated_at": platform.now_ms(),
@@ -31,7 +31,7 @@ def wait_left_ms(platform: Platform, failure: Row) -> int:
 
 
 def _backoff_ms(platform: Platform, tries: int) -> int:
-    return int(min(platform.rules.backoff_s * 1000 * 2 ** (tries - 1), LONGEST_WAIT_MS))
+    return int(min(platform.rules.pipeline.backoff_s * 1000 * 2 ** (tries - 1), LONGEST_WAIT_MS))
 
 
 def forget_failures(platform: Platform, topic: str, layer: str) -> None:

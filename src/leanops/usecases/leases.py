@@ -118,7 +118,7 @@ def _until(platform: Platform) -> int:
 
 
 def _lease_ms(platform: Platform) -> int:
-    return platform.rules.lease_s * 1000
+    return platform.rules.pipeline.lease_s * 1000
 
 
 @contextmanager
@@ -153,7 +153,7 @@ def _acquired(platform: Platform, resource: str, deadline: float) -> Lease:
 
 
 def _beat(platform: Platform, lease: Lease, done: threading.Event) -> None:
-    while not done.wait(platform.rules.lease_s / 3):
+    while not done.wait(platform.rules.pipeline.lease_s / 3):
         try:
             renew(platform, lease)
         except LeaseLostError:

@@ -4,6 +4,9 @@ import hmac
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Annotated
+
+from annotated_types import Ge, Le
 
 from leanops.domain.errors import UsageError, WrongKeyError, reason_of
 from leanops.domain.event.names import Databases
@@ -23,25 +26,44 @@ def no_step(_name: str) -> None:
 
 
 @dataclass(frozen=True)
+class PipelineRules:
+    """How cycles work on topics."""
+
+    workers: Annotated[int, Ge(1), "Topics worked on at the same time in one application."] = 4
+    explore: Annotated[bool, "Standardize topics that have no schema yet."] = False
+    cycle_s: Annotated[int, Ge(1), "Seconds between the starts of two cycles of `leanops serve`."] = 900
+    tries: Annotated[int, Ge(1), "A layer that failed this often is parked until it is retried."] = 5
+    backoff_s: Annotated[int, Ge(0), "Seconds before a failed layer is tried again; doubles each time."] = 60
+    lease_s: Annotated[int, Ge(3), "Seconds until the lease of a lost worker ends; of one killed here, at once."] = 300
+    warning_share: Annotated[float, Ge(0), Le(1), "Share of odd rows in a batch above which it warns."] = 0.01
+    removed_after_batches: Annotated[int, Ge(1), "A path unseen for this many batches is drift REMOVED."] = 10
+    found_keys: int = 2_000
+
+
+@dataclass(frozen=True)
+class OperationRules:
+    """How deploys, rebuilds and rollbacks go about their work."""
+
+    wait_s: Annotated[int, Ge(0), "Seconds an operation waits for a cycle to let go of its topic."] = 120
+    rebuild_rows: Annotated[int, Ge(1), "Rows a rebuild works on at a time; progress is kept."] = 2_000_000
+
+
+@dataclass(frozen=True)
+class PiiRules:
+    """How PII is sealed."""
+
+    key_id: Annotated[str, "Name of the key in use, recorded with what it sealed."] = "local-1"
+
+
+@dataclass(frozen=True)
 class Rules:
-    """Settings that change what a cycle does."""
+    """The sections of the settings that every use case may ask for."""
 
     databases: Databases = field(default_factory=Databases)
     limits: Limits = field(default_factory=Limits)
-    column_limits: ColumnLimits = field(default_factory=ColumnLimits)
-    removed_after_batches: int = 10
-    tries: int = 5
-    backoff_s: int = 60
-    lease_s: int = 300
-    found_keys: int = 2_000
-    warning_share: float = 0.01
-    """More odd rows than this share of a batch are told."""
-    explore: bool = False
-    workers: int = 4
-    wait_s: float = 0
-    """How long an operation waits for a cycle to let go of its topic."""
-    rebuild_rows: int = 2_000_000
-    """About as many rows are made anew at a time; what is done need not be done again after a crash."""
+    tables: ColumnLimits = field(default_factory=ColumnLimits)
+    pipeline: PipelineRules = field(default_factory=PipelineRules)
+    operations: OperationRules = field(default_factory=OperationRules)
 
 
 @dataclass(frozen=True)

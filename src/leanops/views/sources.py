@@ -21,7 +21,7 @@ class Sources:
     schemas: Schemas
     query: Query
     databases: Databases
+    warning_share: float
+    lease_s: int
     clock: Clock = lambda: datetime.now(UTC)
-    warning_share: float = 0.01
-    lease_s: int = 300
     processes: Processes = field(default_factory=UnknownProcesses)

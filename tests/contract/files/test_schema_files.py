@@ -249,7 +249,7 @@ def test_a_file_is_taken_to_the_same_end_wherever_its_store_was_left(tmp_path: P
                 is_killed = False
             except Killed:
                 is_killed = True
-                made.clock.advance(made.rules.lease_s + 1)
+                made.clock.advance(made.rules.pipeline.lease_s + 1)
                 take_pending(replace(made, schemas=SchemaFiles(files)), pending)
         ends.append(list(files.names("")))
         for name in ends[-1]:

@@ -4,7 +4,6 @@ import json
 import os
 import random
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
 
@@ -100,7 +99,7 @@ def test_a_batch_is_repeated_with_the_schema_and_limits_it_was_begun_with(world:
         world.cycle(world.platform(step=stop_at(2)))
     world.wait_for_leases()
     begun = next(iter(world.platform().state.rows(BATCHES))).row["batch_id"]
-    world.with_rules(limits=replace(world.rules.limits, payload_bytes=1))
+    world.with_rules(limits={"payload_bytes": 1})
     result = world.cycle()["orders"]
     assert result.layers["standardized"].batch.batch_id == begun
     assert result.layers["standardized"].counts["parse_errors"] == 0

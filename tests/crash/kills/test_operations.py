@@ -60,7 +60,7 @@ class Story:
     def __init__(self, world: World) -> None:
         self.world = world
         # Several portions, so that a rebuild can stop between two.
-        world.with_rules(rebuild_rows=20)
+        world.with_rules(operations={"rebuild_rows": 20})
         self.events = iter(orders(random.Random(5), 400))
         self.rows: list[RawRow] = []
         self.model = Model("orders", SCHEMA, pii_key=PII_KEY)

@@ -84,7 +84,7 @@ def run(world: World) -> None:
 
 def operate(world: World) -> None:
     """One breaking deploy after the other, until somebody ends it."""
-    world.with_rules(rebuild_rows=20)
+    world.with_rules(operations={"rebuild_rows": 20})
     world.cycle()
     while True:
         platform = world.platform()

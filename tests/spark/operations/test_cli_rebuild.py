@@ -28,7 +28,7 @@ def leanops(tmp_path: Path) -> Iterator[Leanops]:
         subprocess.Popen(
             [sys.executable, "-m", "tests.spark.operations.command_worker"],
             cwd=ROOT,
-            env=os.environ | {"LEANOPS_HOME": str(home), "LEANOPS_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1"},
+            env=os.environ | {"LEANOPS_HOME": str(home), "LEANOPS_SPARK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1"},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=log,

@@ -115,7 +115,7 @@ class Reader:
 @pytest.mark.slow
 def test_readers_see_only_whole_tables_while_200_000_rows_are_rebuilt(world: World) -> None:
     rows, size = events(0, 200_000), 200_000
-    world.with_rules(rebuild_rows=80_000)
+    world.with_rules(operations={"rebuild_rows": 80_000})
     world.add("orders", plain(column("value", path="$.a", type="BIGINT")))
     world.publish("orders", rows)
     world.cycle()

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from leanops.domain.errors import CommitRefusedError
-from leanops.domain.limits import ColumnLimits
 from leanops.ports.state import BATCHES
 from leanops.ports.tables import Lake
 from leanops.usecases.operations.start import rebuild_topic
@@ -119,7 +118,7 @@ def test_odd_keys_each_have_a_column_of_their_own_and_keep_their_value(world: Wo
 
 
 def test_beyond_the_column_limits_values_are_rescued_and_schema_paths_still_have_columns(world: World) -> None:
-    world.with_rules(column_limits=ColumnLimits(columns=250, new_columns=200))
+    world.with_rules(tables={"columns": 250, "new_columns": 200})
     world.add("orders", json.dumps(SCHEMA))
     first = {f"n{number:04d}": number for number in range(200)}
     second = {f"x{number:04d}": number for number in range(201)}
@@ -137,8 +136,8 @@ def test_beyond_the_column_limits_values_are_rescued_and_schema_paths_still_have
 
 
 def test_a_schema_column_is_read_from_rescued_values_too(world: World) -> None:
-    world.with_rules(column_limits=ColumnLimits(columns=1, new_columns=1))
-    world.with_rules(explore=True)
+    world.with_rules(tables={"columns": 1, "new_columns": 1})
+    world.with_rules(pipeline={"explore": True})
     world.add("orders")
     world.publish("orders", [event("m1", '{"a":"1","b":"2"}', key="k1")])
     assert world.cycle()["orders"].outcome == "standardized_only"
@@ -273,7 +272,7 @@ def test_a_spike_of_missing_values_stops_the_batch_until_it_is_accepted(world: W
     result = world.cycle()["orders"]
     assert (result.outcome, len(world.curated("orders"))) == ("failed", 0)
     assert "--accept-errors" in str(result.reason)
-    world.with_rules(tries=1)
+    world.with_rules(pipeline={"tries": 1})
     world.cycle()
     world.publish("orders", [event("m9", '{"amount":1}', key="k9")])
     held = world.cycle()["orders"]

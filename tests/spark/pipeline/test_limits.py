@@ -6,7 +6,7 @@ import pytest
 from pyspark.sql import functions as F
 
 from leanops.adapters.iceberg.session import ROWS_PER_ARROW_BATCH
-from leanops.domain.limits import ColumnLimits, Limits
+from leanops.domain.limits import Limits
 from leanops.runtimes.embedded import Embedded
 from leanops.transforms.flatten import FlattenPlan, cells
 from leanops.usecases.leases import held
@@ -33,7 +33,7 @@ def test_a_batch_of_the_largest_payloads_goes_to_python_in_pieces_that_arrow_can
 
 
 def test_a_batch_that_is_killed_after_its_alter_does_not_get_new_columns_again(world: World) -> None:
-    world.with_rules(column_limits=ColumnLimits(columns=100, new_columns=3))
+    world.with_rules(tables={"columns": 100, "new_columns": 3})
     world.add("orders", json.dumps(SCHEMA))
     world.publish("orders", [event("m1", json.dumps({f"n{number}": number for number in range(20)}), key="k1")])
 
@@ -57,7 +57,7 @@ def test_a_batch_that_is_killed_after_its_alter_does_not_get_new_columns_again(w
 def test_however_many_paths_a_batch_has_only_some_are_told_and_every_value_has_its_place(
     world: World, contract: str
 ) -> None:
-    world.with_rules(column_limits=ColumnLimits(columns=5, new_columns=2))
+    world.with_rules(tables={"columns": 5, "new_columns": 2})
     world.add("orders", json.dumps({**SCHEMA, "policies": {"unknown_fields": contract}}))
     payloads = [{"amount": 1, **{f"x{number}{at}": at for at in range(20)}} for number in range(10)]
     events = [event(f"m{at}", json.dumps(payload), key=f"k{at}") for at, payload in enumerate(payloads)]

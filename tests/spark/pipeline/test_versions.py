@@ -86,7 +86,7 @@ def test_a_copy_with_another_payload_is_a_duplicate_that_is_told(world: World) -
 
 
 def test_more_odd_rows_than_the_share_are_told_and_fewer_are_not(world: World) -> None:
-    world.with_rules(warning_share=0.5)
+    world.with_rules(pipeline={"warning_share": 0.5})
     world.add("orders", json.dumps(schema_with(period="$.p")))
     good = {"v": "2026-03-01T11:00:00Z", "p": "2026-03"}
     world.publish("orders", [event(1, "k1", **good), event(2, "k2", v=good["v"], p="2026-13")])

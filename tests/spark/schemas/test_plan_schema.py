@@ -285,7 +285,7 @@ def test_a_pattern_that_repeats_a_group_is_not_tried_on_a_text_that_is_too_long(
 
 
 def test_what_is_personal_today_stays_hidden_whichever_way_its_column_is_named(world: World) -> None:
-    world.with_rules(explore=True)
+    world.with_rules(pipeline={"explore": True})
     world.add("orders")
     world.publish("orders", [_sent(1, {"customer": {"email": "someone@example.com"}, "open": "shown"})])
     world.cycle()
@@ -331,7 +331,7 @@ def test_a_sample_is_the_same_every_time_and_says_so(world: World) -> None:
 
 
 def test_other_keys_cannot_be_planned_where_raw_no_longer_holds_the_events(world: World) -> None:
-    world.with_rules(explore=True)
+    world.with_rules(pipeline={"explore": True})
     world.add("orders")
     world.publish("orders", [_sent(1, {"a": "x"})])
     world.cycle()

@@ -12,13 +12,15 @@ from moto import mock_aws
 
 from leanops.adapters.aws.grants import action_of, is_granted, sentences
 from leanops.adapters.aws.state import DynamoState
+from leanops.domain.breaker import BreakerRules
 from leanops.domain.event.envelope import encoded
 from leanops.entrypoints.lambdas import breakers, dead_letters, processor, validator
 from leanops.ports.state import SCHEMA_REGISTRY, TABLES
 from leanops.runtimes.aws import Aws
 from leanops.runtimes.bridge import bridge_of, on_aws, subscriptions_of
-from leanops.settings import Settings
+from leanops.settings import AwsNames, Settings
 from leanops.usecases.ingest.consume import OWN_FAILURES
+from leanops.usecases.ingest.room import IngestRules
 from leanops.usecases.workers import Part, Worker
 from tests.support.builders import schema_text
 from tests.support.functions import Time, envelope, error_line, sqs_event
@@ -26,13 +28,9 @@ from tests.support.places import ROOT
 from tests.support.pubsub.inbox import Inbox, message, until
 
 SETTINGS = Settings(
-    aws_table_prefix="p-",
-    aws_bucket="ours",
-    aws_stream="stream",
-    aws_processor="processor",
-    aws_schema_job="plan",
-    breaker_min_events=1,
-    idempotency_hours=1,
+    aws=AwsNames(table_prefix="p-", bucket="ours", stream="stream", processor="processor", schema_job="plan"),
+    breaker=BreakerRules(min_events=1),
+    ingest=IngestRules(idempotency_hours=1),
 )
 MAPPING = {"UUID": "u-1", "State": "Enabled", "EventSourceArn": "arn:aws:sqs:eu-west-1:123456789012:leanops-orders"}
 Calls = set[tuple[str, str]]

@@ -42,7 +42,7 @@ def test_the_hand_stays_within_bounds_however_many_streams_bring_at_once(queue: 
         queue.judge = away
         for number, name in enumerate(names):
             inbox.publish(name, message(number, blob))
-        async with bridging(inbox, queue, tmp_path, bytes=limit) as bridge:
+        async with bridging(inbox, queue, tmp_path, mb=limit / 1_000_000) as bridge:
             await until(lambda: bridge.counts.received >= 90)
             most = bridge.hand.bytes
             queue.judge = lambda _messages: []
@@ -58,7 +58,7 @@ def test_a_stream_may_have_its_share_outstanding_and_one_large_message_in_any_ca
 ) -> None:
     async def work() -> None:
         inbox = Network(*(f"topic{number}" for number in range(streams)))
-        async with bridging(inbox, queue, tmp_path, bytes=limit):
+        async with bridging(inbox, queue, tmp_path, mb=limit / 1_000_000):
             await until(lambda: sum(inbox.asked.values()) == streams)
         assert inbox.limits.bytes == share
 
@@ -67,7 +67,7 @@ def test_a_stream_may_have_its_share_outstanding_and_one_large_message_in_any_ca
 
 def test_a_waiting_reader_is_let_in_alone_while_the_hand_is_more_than_half_full() -> None:
     async def work() -> None:
-        hand, let_in = Hand(BridgeRules(bytes=10_000)), []
+        hand, let_in = Hand(BridgeRules(mb=10_000 / 1_000_000)), []
         stream = Stream("orders", "orders")
         [held] = hand.take(stream, [message(0, b"x" * 9_500)])
 

@@ -112,7 +112,7 @@ def test_a_full_hand_stops_reading_and_an_emptied_one_goes_on(
         for number in range(0, 40, 2):
             name = "orders" if number % 4 else "payments"
             inbox.publish(name, message(number, b"x" * 100), message(number + 1, b"x" * 100))
-        async with bridging(inbox, queue, tmp_path, messages=messages, bytes=size) as bridge:
+        async with bridging(inbox, queue, tmp_path, messages=messages, mb=size / 1_000_000) as bridge:
             await until(lambda: bridge.counts.received >= 10)
             for _ in range(100):
                 await asyncio.sleep(0)
@@ -130,7 +130,7 @@ def test_a_message_larger_than_all_that_may_be_in_hand_passes(queue: Gate, tmp_p
         inbox = Inbox("orders")
         inbox.publish("orders", message(1, b"x" * 5_000))
         inbox.publish("orders", message(2))
-        async with bridging(inbox, queue, tmp_path, bytes=1_000):
+        async with bridging(inbox, queue, tmp_path, mb=1_000 / 1_000_000):
             await until(lambda: sorted(inbox.acked) == ["m1", "m2"])
 
     run(work)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from leanops.entrypoints.cli import app as command_line
+from leanops.settings import warn_once
 from tests.unit.conftest import Leanops
 
 HEAVY = ("pyspark", "pyarrow", "pyiceberg", "duckdb", "sqlalchemy", "pydantic", "numpy", "rich")
@@ -141,9 +142,22 @@ def test_two_homes_do_not_touch_each_other(leanops: Leanops, tmp_path: Path, mon
     assert [topic["topic"] for topic in leanops("topics", "list", "--json").json] == ["topic-two"]
 
 
+def test_an_old_name_of_a_setting_is_told_beside_the_output_and_not_in_it(leanops: Leanops, home: Path) -> None:
+    (home / "leanops.toml").write_text("cycle_s = 60\n")
+    warn_once.cache_clear()
+    ran = leanops("topics", "list", "--json")
+    assert (ran.code, ran.json) == (0, [])
+    assert ran.err.splitlines() == [
+        "warning: cycle_s in leanops.toml is now [pipeline] cycle_s; the next version no longer reads the old name"
+    ]
+
+
 def test_a_wrong_setting_is_told_with_the_nearest_one(
     leanops: Leanops, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (home / "leanops.toml").write_text("worker = 2\n")
+    (home / "leanops.toml").write_text("[pipeline]\nworker = 2\n")
     ran = leanops("status")
-    assert (ran.code, ran.err) == (2, "error: unknown setting 'worker' in leanops.toml; did you mean 'workers'?\n")
+    assert (ran.code, ran.err) == (
+        2,
+        "error: unknown setting 'worker' in [pipeline] of leanops.toml; did you mean [pipeline] workers?\n",
+    )

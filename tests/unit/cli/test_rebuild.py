@@ -249,7 +249,7 @@ def test_what_was_begun_is_undone_and_logged(leanops: Leanops, runtime: Embedded
 
 
 def test_a_topic_that_is_worked_on_is_waited_for_and_said_so(leanops: Leanops, runtime: Embedded) -> None:
-    (runtime.home / "leanops.toml").write_text("operation_wait_s = 0\n")
+    (runtime.home / "leanops.toml").write_text("[operations]\nwait_s = 0\n")
     first = processed(runtime, 1, 2)
     processed(runtime, 2, 3)
     owner = begun(runtime).owner

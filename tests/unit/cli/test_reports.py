@@ -233,11 +233,11 @@ def test_status_says_how_old_the_oldest_message_of_a_queue_is(
 def test_a_disk_that_is_nearly_full_is_said_and_nothing_is_published(
     runtime: Embedded, leanops: Leanops, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("LEANOPS_MIN_FREE_MB", str(10**12))
+    monkeypatch.setenv("LEANOPS_INGEST_MIN_FREE_MB", str(10**12))
     (tmp_path / "e.jsonl").write_text("{}")
     refused = leanops("publish", "orders", str(tmp_path / "e.jsonl"))
     assert (refused.code, refused.err.count("\n")) == (1, 1)
     assert refused.err.startswith("error: the queue takes nothing: the disk has ")
     assert "no more events are taken in: the disk has " in leanops("status").out
-    monkeypatch.delenv("LEANOPS_MIN_FREE_MB")
+    monkeypatch.delenv("LEANOPS_INGEST_MIN_FREE_MB")
     assert leanops("publish", "orders", str(tmp_path / "e.jsonl")).code == 0

@@ -25,7 +25,18 @@ from leanops.usecases.operations.unfinished import is_due
 from leanops.usecases.platform import Platform, Rules
 from leanops.usecases.schemas.deploy import deploy_schema
 from leanops.usecases.topics.registry import add_topic, pause_topic
-from tests.support.builders import NOW_MS, Clock, batch, event, land, platform_in, schema, schema_text, watermark
+from tests.support.builders import (
+    NOW_MS,
+    Clock,
+    batch,
+    changed,
+    event,
+    land,
+    platform_in,
+    schema,
+    schema_text,
+    watermark,
+)
 
 RAW, STANDARD, CURATE = "iceberg_raw_db.orders_staging", "iceberg_standardized_db.orders", "iceberg_curated_db.orders"
 LEASE = Lease("topic/orders", "one", 1)
@@ -38,7 +49,7 @@ def clock() -> Clock:
 
 @pytest.fixture
 def platform(tmp_path: Path, clock: Clock) -> Iterator[Platform]:
-    with platform_in(tmp_path, clock=clock, tries=2, backoff_s=60) as platform:
+    with platform_in(tmp_path, clock=clock, pipeline={"tries": 2, "backoff_s": 60}) as platform:
         add_topic(platform, "orders")
         yield platform
 
@@ -120,7 +131,7 @@ def test_a_topic_without_a_schema_waits(platform: Platform) -> None:
 
 
 def test_where_exploring_is_allowed_a_topic_without_a_schema_is_standardized(platform: Platform) -> None:
-    exploring = replace(platform, rules=replace(platform.rules, explore=True))
+    exploring = replace(platform, rules=changed(platform.rules, pipeline={"explore": True}))
     assert plan(exploring).outcome == Outcome.NO_NEW_DATA
     land(platform, "orders", [event()])
     assert plan(exploring) == TopicPlan("orders", None, 1, standardize=True, curate=False)

@@ -23,7 +23,7 @@ from leanops.usecases.retry import Patience
 from leanops.usecases.topics.registry import add_topic
 from tests.support.builders import NOW, Clock
 
-RULES = BreakerRules(error_rate=0.5, min_events=20, window_ms=60_000, pause_ms=60_000)
+RULES = BreakerRules(error_rate=0.5, min_events=20, window_s=60, pause_s=60)
 
 
 class CountingState(SqlState):
@@ -201,7 +201,7 @@ def test_it_is_open_exactly_when_the_rate_of_some_window_was_above_the_limit(
     expected = False
     for good, bad, later in receives:
         now += later
-        if failed == 0 or now - start >= RULES.window_ms:
+        if failed == 0 or now - start >= RULES.window_s * 1000:
             start, succeeded, failed = now, 0, 0
         succeeded, failed = succeeded + good, failed + bad
         total = succeeded + failed

@@ -16,7 +16,14 @@ from leanops.ports.delivery import Waiting
 from leanops.ports.queue import Outgoing
 from leanops.ports.state import ERROR_TRACKER
 from leanops.usecases.ingest import deliver as deliver_module
-from leanops.usecases.ingest.deliver import FLUSH_ID, KEPT_SNAPSHOTS, SNAPSHOTS_BEFORE_EXPIRY, Limits, deliver, is_due
+from leanops.usecases.ingest.deliver import (
+    FLUSH_ID,
+    KEPT_SNAPSHOTS,
+    SNAPSHOTS_BEFORE_EXPIRY,
+    DeliveryRules,
+    deliver,
+    is_due,
+)
 from leanops.usecases.ingest.parts import DeliveryPart
 from leanops.usecases.topics.registry import add_topic
 from tests.support.builders import NOW_MS, Clock, stalled, watermark
@@ -51,7 +58,7 @@ def record(message_id: str, topic: str = "orders", **rest: Any) -> bytes:
     ],
 )
 def test_a_flush_is_due_at_64_mb_or_300_s_or_when_the_clock_was_set_back(waiting: Waiting, due: bool) -> None:
-    assert is_due(waiting, NOW_MS, Limits()) is due
+    assert is_due(waiting, NOW_MS, DeliveryRules()) is due
 
 
 def test_nothing_is_flushed_before_its_time(hub: Hub, clock: Clock) -> None:
@@ -80,7 +87,7 @@ def test_a_flush_takes_no_more_than_its_size(hub: Hub) -> None:
     for number in range(6):
         hub.buffer.put([record(f"m{number}")])
     size = hub.buffer.waiting().bytes // 6
-    stream = replace(hub.stream, limits=Limits(bytes=2 * size))
+    stream = replace(hub.stream, rules=DeliveryRules(flush_mb=2 * size / 1_000_000))
     assert [deliver(stream, now=True).records for _ in range(3)] == [2, 2, 2]
     assert deliver(stream, now=True) is None
 
@@ -212,7 +219,7 @@ def test_two_delivery_workers_at_once_land_every_record_once(hub: Hub, tmp_path:
     landed: list[int] = []
 
     def drain(one: Hub) -> None:
-        stream = replace(one.stream, limits=Limits(bytes=1))
+        stream = replace(one.stream, rules=DeliveryRules(flush_mb=1 / 1_000_000))
         while flushed := deliver(stream, now=True):
             landed.append(flushed.records)
 

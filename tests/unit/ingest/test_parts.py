@@ -13,7 +13,7 @@ from leanops.ports.state import WORKERS
 from leanops.runtimes.background import queues_of
 from leanops.runtimes.embedded import Embedded, create_home
 from leanops.usecases.ingest.parts import QUEUE_PATIENCE_S, RETRY_QUEUE_S, ProcessorPart
-from leanops.usecases.ingest.room import Room
+from leanops.usecases.ingest.room import IngestRules, Room
 from leanops.usecases.retry import Patience
 from leanops.usecases.topics.registry import add_topic
 from leanops.usecases.workers import Doing, Part, Worker
@@ -169,12 +169,12 @@ def test_nothing_is_taken_in_while_the_disk_is_nearly_full_and_it_goes_on_by_its
     runtime: Embedded, time: Time
 ) -> None:
     free = 2_000_000_000
-    runtime.room = Room(lambda: free, 1_000_000_000)
+    runtime.room = Room(lambda: free, IngestRules(min_free_mb=1_000))
     said: list[str] = []
     part = part_of(runtime, time.sleep, lambda _, text: said.append(text), now_s=time)
     send(runtime, "orders", "o1")
     free = 400_000_000
-    reason = "the disk has 400 MB free and min_free_mb is 1,000; free some space, and it goes on by itself"
+    reason = "the disk has 400 MB free and min_free_mb is 1,000; free some space, and it resumes"
     assert [part.turn(), part.turn()] == [0, 0]
     assert (part.problem(), said) == (f"nothing is received: {reason}", [f"nothing is received: {reason}"])
     with pytest.raises(QueueUnavailableError, match="400 MB free"):
@@ -186,4 +186,4 @@ def test_nothing_is_taken_in_while_the_disk_is_nearly_full_and_it_goes_on_by_its
 
 
 def test_a_home_that_keeps_no_room_free_asks_no_disk() -> None:
-    assert Room(lambda: 0, 0).shortage() is None
+    assert Room(lambda: 0, IngestRules(min_free_mb=0)).shortage() is None

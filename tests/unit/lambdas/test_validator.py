@@ -12,7 +12,7 @@ from leanops.adapters.files.folder import Folder
 from leanops.domain.errors import JobsUnavailableError, UsageError
 from leanops.entrypoints.lambdas.validator import validate
 from leanops.runtimes.aws import Aws
-from leanops.settings import Settings
+from leanops.settings import AwsNames, Settings
 from leanops.usecases.platform import Platform
 from leanops.usecases.schemas.deploy import deploy_schema
 from leanops.usecases.schemas.validate import Intake
@@ -37,7 +37,7 @@ class Started:
 
 
 def aws_on(platform: Platform, jobs: Started, job: str = "plan") -> Aws:
-    aws = Aws(Settings(aws_bucket="b", aws_schema_job=job), platform.clock)
+    aws = Aws(Settings(aws=AwsNames(bucket="b", schema_job=job)), platform.clock)
     aws.__dict__.update(jobs=jobs, intake=Intake(platform.schemas, platform.state, platform.clock))
     return aws
 

@@ -62,7 +62,7 @@ def platform(tmp_path: Path, clock: Clock) -> Iterator[Platform]:
 def hold(platform: Platform, lease: Lease) -> None:
     """Take the lease over, whoever has it."""
     stored = platform.state.get(LOCKS, (lease.resource,))
-    until = platform.now_ms() + platform.rules.lease_s * 1000
+    until = platform.now_ms() + platform.rules.pipeline.lease_s * 1000
     row = {"resource": lease.resource, "owner": lease.owner, "generation": lease.generation, "lease_until": until}
     platform.state.put(LOCKS, row, expected=stored.revision if stored else None)
 
@@ -235,7 +235,7 @@ def test_what_was_about_to_go_live_can_still_be_undone(platform: Platform) -> No
 
 
 def test_nothing_is_undone_while_somebody_works_on_it(tmp_path: Path, clock: Clock) -> None:
-    with platform_in(tmp_path, clock=clock, wait_s=0) as platform, held(platform, "topic/orders") as lease:
+    with platform_in(tmp_path, clock=clock) as platform, held(platform, "topic/orders") as lease:
         begin(platform, REBUILD, Stage.BUILDING, lease)
         with pytest.raises(LeaseHeldError):
             cancel(platform, "orders")

@@ -26,7 +26,7 @@ NUMBERS = count()
 
 @pytest.fixture
 def platform(tmp_path: Path) -> Iterator[Platform]:
-    with platform_in(tmp_path, removed_after_batches=3) as platform:
+    with platform_in(tmp_path, pipeline={"removed_after_batches": 3}) as platform:
         yield platform
 
 

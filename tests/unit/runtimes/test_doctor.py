@@ -85,7 +85,7 @@ def test_no_home_is_a_problem_with_a_way_out(leanops: Leanops, tmp_path: Path, m
 
 
 def test_a_wrong_setting_is_a_problem(leanops: Leanops, home: Path) -> None:
-    (home / "leanops.toml").write_text("workers = 0\n")
+    (home / "leanops.toml").write_text("[pipeline]\nworkers = 0\n")
     code, found = findings(leanops)
     assert (code, found["settings"]["ok"]) == (3, False)
 

@@ -275,7 +275,7 @@ def test_a_kill_at_any_write_is_repeated_to_the_same_end(tmp_path: Path, texts: 
                 kills += 1
             else:
                 break
-            platform.clock.advance(platform.rules.lease_s + 1)
+            platform.clock.advance(platform.rules.pipeline.lease_s + 1)
             take_pending(platform, Pending("orders", "new.json"))
             assert everything(platform, folder) == wanted, kills
     assert kills >= 3
@@ -304,7 +304,7 @@ def test_a_verdict_is_one_line_whatever_it_is_about() -> None:
 
 def test_a_file_waits_while_an_operation_that_failed_is_not_due_again(platform: Platform, folder: Folder) -> None:
     abandon(platform)
-    platform.clock.advance(platform.rules.lease_s + 1)
+    platform.clock.advance(platform.rules.pipeline.lease_s + 1)
     record_failure(platform, "orders", OPERATION, "no space left")
     verdict = take(platform, folder, schema_text(column("d")))
     assert (verdict.outcome, standing(platform, "orders") is None) == (Outcome.WAITING, False)
@@ -313,7 +313,7 @@ def test_a_file_waits_while_an_operation_that_failed_is_not_due_again(platform: 
 
 def test_what_a_person_began_and_another_process_finished_is_in_the_audit_log(platform: Platform) -> None:
     abandon(platform)
-    platform.clock.advance(platform.rules.lease_s + 1)
+    platform.clock.advance(platform.rules.pipeline.lease_s + 1)
     assert audit(platform) == []
     assert finish_operations(platform) == 1
     said = '{"version": 1, "finished_by": "worker-1"}'

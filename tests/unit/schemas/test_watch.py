@@ -165,7 +165,7 @@ def test_serve_finishes_what_a_crash_left_without_a_file(platform: Platform) -> 
     part = SchemaPart(platform, lambda _part, text: told.append(text))
     abandon(platform)
     assert (part.turn(), told) == (0, [])
-    platform.clock.advance(platform.rules.lease_s + 1)
+    platform.clock.advance(platform.rules.pipeline.lease_s + 1)
     assert (part.turn(), told) == (1, ["orders: its deploy is finished"])
     assert (platform.schemas.active("orders"), standing(platform, "orders")) == (schema(), None)
 

@@ -26,7 +26,7 @@ def clock() -> Clock:
 
 @pytest.fixture
 def platform(tmp_path: Path, clock: Clock) -> Iterator[Platform]:
-    with platform_in(tmp_path, clock=clock, tries=3, backoff_s=60) as platform:
+    with platform_in(tmp_path, clock=clock, pipeline={"tries": 3, "backoff_s": 60}) as platform:
         yield platform
 
 

@@ -34,7 +34,7 @@ def clock() -> Clock:
 
 @pytest.fixture
 def one(tmp_path: Path, clock: Clock) -> Iterator[Platform]:
-    with platform_in(tmp_path, clock=clock, owner="one", lease_s=LEASE_S) as platform:
+    with platform_in(tmp_path, clock=clock, owner="one", pipeline={"lease_s": LEASE_S}) as platform:
         yield platform
 
 

@@ -1,6 +1,6 @@
 """What each part on AWS may do: the one table roles are made from; a test runs the parts and holds their calls to it.
 
-Names stand for what settings name: tables and queues come after their prefixes, `bucket` is `aws_bucket`, `errors` is
+Names stand for what settings name: tables and queues come after their prefixes, `bucket` is one of `[aws]`, `errors` is
 where Firehose writes its error output. No part makes, changes or deletes a table, a queue, a bucket or a stream.
 """
 

@@ -7,11 +7,11 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from leanops.adapters.iceberg.jars import PINS, coordinates, fetch_jars, java_home
+from leanops.adapters.iceberg.options import SparkRules
 from leanops.ports.delivery import MAX_RECORD_BYTES
 
 CATALOG = "leanops"
@@ -27,29 +27,16 @@ ROWS_PER_ARROW_BATCH = ARROW_BYTES // MAX_RECORD_BYTES
 _LOGGING = Path(__file__).with_name("log4j2.properties")
 
 
-@dataclass(frozen=True)
-class SparkOptions:
-    """How Spark is started; `catalog` holds the properties of the Iceberg catalog."""
-
-    catalog: Mapping[str, str]
-    engine: str = "sqlite"
-    master: str = "local[*]"
-    driver_memory: str = "4g"
-    java_options: str = ""
-    scratch: Path | None = None
-    extra: Mapping[str, str] = field(default_factory=dict)
-
-
-def start_session(options: SparkOptions) -> Any:
+def start_session(rules: SparkRules, catalog: Mapping[str, str], scratch: Path, engine: str = "sqlite") -> Any:
     """A SparkSession; Java and jars come by themselves at the first start and from the cache after it."""
     os.environ["JAVA_HOME"] = str(java_home())
     # Workers must run this very Python, or they miss the packages.
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    jars = fetch_jars(coordinates(options.engine), PINS)
+    jars = fetch_jars(coordinates(engine), PINS)
     from pyspark.sql import SparkSession
 
-    builder = SparkSession.builder.master(options.master).appName("leanops")
-    for key, value in {**_settings(options), **options.extra}.items():
+    builder = SparkSession.builder.master(rules.master).appName("leanops")
+    for key, value in _settings(rules, catalog, scratch).items():
         builder = builder.config(key, value)
     # On the class path from the start: Spark touches files before it adds its own jars.
     session = builder.config("spark.driver.extraClassPath", os.pathsep.join(map(str, jars))).getOrCreate()
@@ -137,26 +124,26 @@ def _is_debugged() -> bool:
     return logging.getLogger("leanops").isEnabledFor(logging.DEBUG)
 
 
-def _java_options(options: SparkOptions) -> str:
+def _java_options(rules: SparkRules) -> str:
     logging_options = f'"-Dlog4j2.configurationFile={_LOGGING}" -Dleanops.spark.log={_log_level()}'
     # Cycles of many topics compile more than the 48 MB some options leave for code; when it is full, Java gives up.
-    return f"{logging_options} -XX:ReservedCodeCacheSize=240m {options.java_options}".strip()
+    return f"{logging_options} -XX:ReservedCodeCacheSize=240m {rules.java_options}".strip()
 
 
-def _settings(options: SparkOptions) -> dict[str, str]:
+def _settings(rules: SparkRules, properties: Mapping[str, str], scratch: Path) -> dict[str, str]:
     catalog = f"spark.sql.catalog.{CATALOG}"
-    settings = {
+    return {
         "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
         catalog: "org.apache.iceberg.spark.SparkCatalog",
         # Every session must see every commit: a cached table makes MERGE fail its own validation.
         f"{catalog}.cache-enabled": "false",
-        **{f"{catalog}.{key}": value for key, value in options.catalog.items()},
+        **{f"{catalog}.{key}": value for key, value in properties.items()},
         # Hadoop's own starts a `chmod` process for every file it writes.
         "spark.hadoop.fs.file.impl": "com.globalmentor.apache.hadoop.fs.BareLocalFileSystem",
         # Hadoop does not ask the process: files are for their owner alone.
         "spark.hadoop.fs.permissions.umask-mode": "077",
-        "spark.driver.memory": options.driver_memory,
-        "spark.driver.extraJavaOptions": _java_options(options),
+        "spark.driver.memory": rules.driver_memory,
+        "spark.driver.extraJavaOptions": _java_options(rules),
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.ui.enabled": "false",
@@ -174,8 +161,6 @@ def _settings(options: SparkOptions) -> dict[str, str]:
         "spark.sql.codegen.cache.maxEntries": "2000",
         # Finding a batch's rows in a table: hashing the batch is cheaper than sorting the table.
         "spark.sql.adaptive.maxShuffledHashJoinLocalMapThreshold": "64m",
+        "spark.local.dir": str(scratch),
+        "spark.sql.warehouse.dir": str(scratch / "spark-warehouse"),
     }
-    if options.scratch:
-        settings["spark.local.dir"] = str(options.scratch)
-        settings["spark.sql.warehouse.dir"] = str(options.scratch / "spark-warehouse")
-    return settings

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from hashlib import sha256
+from typing import Annotated
 
 from leanops.domain.errors import InvalidTopicError
 from leanops.domain.table.definitions import RESERVED_TABLES
@@ -53,14 +54,13 @@ def check_new_topic(topic: str, others: Iterable[str]) -> str:
 
 @dataclass(frozen=True)
 class Databases:
-    """The databases; their names are settings."""
+    """The names of the databases."""
 
-    raw: str = "iceberg_raw_db"
-    standardized: str = "iceberg_standardized_db"
-    curated: str = "iceberg_curated_db"
-    ops: str = "ops_db"
-    shadow: str = "iceberg_shadow_db"
-    """Where tables are built that are not live yet."""
+    raw: Annotated[str, "Database of the RAW tables and dlq_errors."] = "iceberg_raw_db"
+    standardized: Annotated[str, "Database of the Standardized tables."] = "iceberg_standardized_db"
+    curated: Annotated[str, "Database of the Curated tables."] = "iceberg_curated_db"
+    ops: Annotated[str, "Database of the operational tables."] = "ops_db"
+    shadow: Annotated[str, "Database of tables that are built, not live yet."] = "iceberg_shadow_db"
 
     def raw_table(self, topic: str) -> str:
         return f"{self.raw}.{table_stem(topic)}_staging"

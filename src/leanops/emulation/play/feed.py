@@ -66,7 +66,7 @@ class Feed:
             from leanops.emulation.play.pubsub import prepare
 
             if len(scenario.events) == 1:
-                prepare(scenario.names(), self._runtime.settings.bridge_subscription)
+                prepare(scenario.names(), self._runtime.settings.bridge.subscription)
             self._crossing = Crossing(self._runtime, partial(land, self._runtime))
         return self._crossing
 

@@ -20,11 +20,11 @@ from leanops.usecases.topics.registry import add_topics
 
 SETTINGS = """\
 # Settings of a soak: everything happens often, and what a killed worker held is soon free.
-delivery_s = 1
-cycle_s = 5
-lease_s = 20
-backoff_s = 2
-java_options = "-XX:+UseParallelGC -XX:TieredStopAtLevel=1"
+delivery.flush_s = 1
+pipeline.cycle_s = 5
+pipeline.lease_s = 20
+pipeline.backoff_s = 2
+spark.java_options = "-XX:+UseParallelGC -XX:TieredStopAtLevel=1"
 """
 _SERVE = (sys.executable, "-P", "-c", "from leanops.entrypoints.cli.app import main; main()", "serve")
 WORKERS = {

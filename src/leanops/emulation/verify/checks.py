@@ -56,7 +56,7 @@ class Checks:
         yield self._behind(found)
         yield refusals.quarantined()
         yield self._counts("batches of Curated", self.boundaries.curated, "curated_count")
-        lines = seen.lines(self.runtime.platform.rules.removed_after_batches)
+        lines = seen.lines(self.runtime.platform.rules.pipeline.removed_after_batches)
         yield drifted.compare(lines, self._drift(found), layers.paths)
         yield self._personal({**refusals.tables, "found_curated": layers.tables["curated"]})
 

@@ -61,7 +61,7 @@ def tell_wait(runtime: "Runtime", topic: str) -> None:
 
     worker = worker_of(runtime.sources(), topic)
     if worker:
-        note(f"{topic}: {worker} works on it; waiting up to {runtime.settings.operation_wait_s} s until it lets go")
+        note(f"{topic}: {worker} works on it; waiting up to {runtime.settings.operations.wait_s} s until it lets go")
 
 
 def _actor() -> "Actor":

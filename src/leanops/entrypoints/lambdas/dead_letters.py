@@ -60,7 +60,7 @@ def archive_records(aws: Aws, event: Mapping[str, Any], context: Context) -> int
     archive = ChunkedArchive(aws.files, aws.state, aws.clock, patience(context))
     records = 0
     for bucket, key, tag in _objects(event):
-        if bucket == aws.settings.aws_bucket and key.startswith((ARCHIVE, CLAIMS)):
+        if bucket == aws.settings.aws.bucket and key.startswith((ARCHIVE, CLAIMS)):
             # Our own files; archiving them would make more of them without end.
             log.error("a file of ours is no error output; check the rule that calls this function", file=key)
             continue

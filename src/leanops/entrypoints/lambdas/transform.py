@@ -20,7 +20,7 @@ BRACKETS = 64
 def handler(event: Mapping[str, Any], context: Context) -> dict[str, list[Entry]]:
     """Every record once and in order, with its table; Firehose writes the failed ones to its error output."""
     aws = runtime(context)
-    return transform(event, aws.registered, aws.databases)
+    return transform(event, aws.registered, aws.settings.databases)
 
 
 def transform(

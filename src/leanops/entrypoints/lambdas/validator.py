@@ -25,7 +25,7 @@ def validate(aws: Aws, event: Mapping[str, Any], context: Context) -> str:
     """The same on any runtime; it raises where a store or Glue is away, so that the event comes again."""
     key = str(event["detail"]["object"]["key"])
     pending = _pending(key)
-    if pending is None or event["detail"]["bucket"]["name"] != aws.settings.aws_bucket:
+    if pending is None or event["detail"]["bucket"]["name"] != aws.settings.aws.bucket:
         log.info("no schema file that waits", file=key)
         return "ignored"
     return patience(context).persist(lambda: _judged(aws, pending))

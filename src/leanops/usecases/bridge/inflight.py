@@ -6,7 +6,10 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Annotated, TypeAlias
+
+from annotated_types import Ge, Le
+from pydantic import Field
 
 from leanops.domain.event.envelope import Envelope
 from leanops.ports.source import Pulled
@@ -15,6 +18,7 @@ OVERHEAD_BYTES = 512
 """What a message costs here beside its data."""
 MOMENT_S = 0.02
 """How long a reader that was let in may take before the next one is, while the hand is more than half full."""
+SUBSCRIPTION = r"^[A-Za-z0-9._~+%-]*\{topic\}[A-Za-z0-9._~+%-]*$"
 Key: TypeAlias = tuple[str, str]
 """A subscription and an ordering key."""
 Now: TypeAlias = Callable[[], float]
@@ -26,20 +30,24 @@ Tell: TypeAlias = Callable[..., object]
 class BridgeRules:
     """Limits and times of a bridge."""
 
-    messages: int = 20_000
-    bytes: int = 64 << 20
-    """Nothing is asked for beyond this; of what was asked for before, nothing is kept beyond twice as much."""
-    lease_s: int = 60
-    hold_s: float = 600
-    """How long a message waits for a queue that is away before it is given back."""
-    drain_s: float = 25
-    events_per_message: int = 1
+    subscription: Annotated[str, Field(pattern=SUBSCRIPTION), "Id of a topic's subscription."] = "{topic}"
+    mb: Annotated[int, Ge(1), "Megabytes in flight at which a bridge stops reading."] = 64
+    messages: Annotated[int, Ge(1), "Messages in flight at which a bridge stops reading."] = 20_000
+    events_per_message: Annotated[int, Ge(1), Le(1_000), "Events that may share one queue message."] = 1
+    lease_s: Annotated[int, Ge(10), Le(600), "Seconds a message is the bridge's; extended in time."] = 60
+    hold_s: Annotated[float, Ge(1), "Seconds a message waits for the queue before it is given back."] = 600
+    drain_s: Annotated[float, Ge(0), "Seconds a bridge that stops has to send what is in flight."] = 25
     linger_s: float = 0.02
     """How long a send waits for company."""
     longest_pause_s: float = 15
     reconnect_s: float = 0.25
     look_s: float = 60
     """How often it looks for topics that came or went."""
+
+    @property
+    def bytes(self) -> int:
+        """Nothing is asked for beyond this; of what was asked for before, nothing is kept beyond twice as much."""
+        return self.mb * 1_000_000
 
     def pause_s(self, failures: int) -> float:
         """How long to wait after so many failures in a row, at most; the lease of a message in hand outlasts it."""

@@ -69,7 +69,7 @@ class Target:
     files: Files
     state: StateStore
     clock: Clock
-    events_per_message: int = 1
+    events_per_message: int
 
     def send(self, batch: Sequence[Held]) -> Sent:
         """Put the batch into the queue; in one call, unless the queue refuses a message of it without naming it."""

@@ -94,7 +94,7 @@ def _plan(platform: Platform, state: Row, known: _Known) -> TopicPlan:
     if state["status"] == PAUSED:
         return TopicPlan(topic, outcome=Outcome.PAUSED, reason=_text(state["reason"]))
     schema = platform.schemas.active(topic)
-    if schema is None and not platform.rules.explore:
+    if schema is None and not platform.rules.pipeline.explore:
         return TopicPlan(topic, outcome=Outcome.NO_SCHEMA, reason="events wait in RAW; deploy a schema to process them")
     if schema is not None and not state["processing_enabled"]:
         return TopicPlan(topic, outcome=Outcome.DISABLED, reason=_text(state["reason"]))

@@ -272,7 +272,7 @@ class _Cycle:
             layer,
             done.counts,
             alert=(job.plan.schema.policies if job.plan.schema else Policies()).cde_error_rate_alert,
-            share=self.platform.rules.warning_share,
+            share=self.platform.rules.pipeline.warning_share,
         )
         job.result.outcome = _outcome(job.plan, prepared.batch, layer, job.result.outcome)
         job.prepared = None
@@ -291,7 +291,7 @@ class _Cycle:
         if len(jobs) == 1:
             guarded(jobs[0])
             return
-        with ThreadPoolExecutor(self.platform.rules.workers, thread_name_prefix="topic") as pool:
+        with ThreadPoolExecutor(self.platform.rules.pipeline.workers, thread_name_prefix="topic") as pool:
             list(pool.map(guarded, jobs))
 
     def _note_failure(self, job: _Job, layer: str) -> None:

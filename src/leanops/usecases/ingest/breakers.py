@@ -69,7 +69,7 @@ class Breakers:
     def report(self, queue: str, succeeded: int, failed: int) -> Breaker:
         """The breaker after a receive that came out so; whoever loses a race counts again on what the other left."""
         memory, now = self._memory(queue), millis(self.clock())
-        if not 0 <= now - memory.since < self.rules.window_ms:
+        if not 0 <= now - memory.since < self.rules.window_s * 1000:
             memory.since, memory.succeeded = now, 0
         memory.succeeded += succeeded
 

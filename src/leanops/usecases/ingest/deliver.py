@@ -5,6 +5,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
+from typing import Annotated
+
+from annotated_types import Ge, Le
 
 from leanops.domain.event.record import RawRecord, Unroutable, encode, routed
 from leanops.domain.table.batch import STANDARDIZED, new_batch_id
@@ -28,11 +31,11 @@ RETRY_S = 60.0
 
 
 @dataclass(frozen=True)
-class Limits:
-    """A buffer is flushed when it holds so many bytes, or something that waited so long."""
+class DeliveryRules:
+    """When the delivery buffer is flushed."""
 
-    bytes: int = 64_000_000
-    seconds: float = 300
+    flush_mb: Annotated[int, Ge(1), Le(128), "Megabytes in the delivery buffer that start a flush."] = 64
+    flush_s: Annotated[int, Ge(1), Le(900), "Seconds in the delivery buffer that start a flush."] = 300
 
 
 @dataclass(frozen=True)
@@ -42,7 +45,7 @@ class Stream:
     platform: Platform
     buffer: Buffer
     files: Files
-    limits: Limits = field(default_factory=Limits)
+    rules: DeliveryRules = field(default_factory=DeliveryRules)
 
 
 @dataclass
@@ -58,22 +61,22 @@ class Flushed:
     """Topic (or UNROUTABLE) → why its records were not taken; they wait, and will be tried again."""
 
 
-def is_due(waiting: Waiting, now_ms: int, limits: Limits) -> bool:
+def is_due(waiting: Waiting, now_ms: int, rules: DeliveryRules) -> bool:
     """Whether the buffer must be flushed; a put later than now came before the clock was set back."""
     if waiting.oldest_ms is None:
         return False
     age_ms = now_ms - waiting.oldest_ms
-    return waiting.bytes >= limits.bytes or age_ms >= limits.seconds * 1000 or age_ms < 0
+    return waiting.bytes >= rules.flush_mb * 1_000_000 or age_ms >= rules.flush_s * 1000 or age_ms < 0
 
 
 def deliver(stream: Stream, *, now: bool = False) -> Flushed | None:
     """Begin a flush if one is due (or `now`), and bring it to its end; None where there is nothing to flush."""
     buffer, platform = stream.buffer, stream.platform
-    if not (now or is_due(buffer.waiting(), platform.now_ms(), stream.limits)):
+    if not (now or is_due(buffer.waiting(), platform.now_ms(), stream.rules)):
         return None
     flush_id = new_batch_id(platform.clock())
     platform.step("before claim")
-    if not buffer.claim(flush_id, stream.limits.bytes):
+    if not buffer.claim(flush_id, stream.rules.flush_mb * 1_000_000):
         return None
     platform.step("after claim")
     return _flush(stream, flush_id)

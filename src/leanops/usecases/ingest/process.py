@@ -21,6 +21,7 @@ from leanops.ports.state import StateStore
 from leanops.usecases.ingest.archive import DeadLetter, archive
 from leanops.usecases.ingest.pack import Event, events_in, is_claim
 from leanops.usecases.ingest.repeats import known, remember
+from leanops.usecases.ingest.room import IngestRules
 from leanops.usecases.platform import no_step
 from leanops.usecases.retry import Patience
 
@@ -40,8 +41,7 @@ class Processor:
     clock: Clock
     topic_of: Callable[[str], str]
     """The topic of a queue."""
-    idempotency_hours: int = 0
-    """How long a message_id is remembered, so that a repeat is dropped; 0 leaves that to Standardized."""
+    rules: IngestRules = field(default_factory=IngestRules)
     patience: Patience = field(default_factory=Patience)
     step: Callable[[str], None] = no_step
     explain: Callable[[Exception], str] = reason_of
@@ -170,13 +170,13 @@ class _Batch:
     def put(self, result: Ingested) -> None:
         """Deliver what has gathered, and begin another portion."""
         processor = self.processor
-        if processor.idempotency_hours:
+        if processor.rules.idempotency_hours:
             result.repeats += processor.patience.persist(self._drop_repeats, self.hold)
         self._archive()
         processor.step("before put")
         self._deliver()
         processor.step("after put")
-        if processor.idempotency_hours:
+        if processor.rules.idempotency_hours:
             result.forgotten += self._remember()
         result.events, result.archived = result.events + len(self.records), result.archived + len(self.letters)
         result.done += self.done
@@ -284,7 +284,7 @@ class _Batch:
 
         They are delivered: to fail their messages for it would bring the very repeats this is to prevent.
         """
-        until = self.stamp + self.processor.idempotency_hours * HOUR_MS
+        until = self.stamp + self.processor.rules.idempotency_hours * HOUR_MS
         noted = partial(remember, self.processor.state, self.queue, self.ids, until)
         try:
             self.processor.patience.persist(noted, self.hold)

@@ -1,7 +1,18 @@
 """Back-pressure: nothing more is taken in while the disk that holds what waits is nearly full."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Annotated
+
+from annotated_types import Ge
+
+
+@dataclass(frozen=True)
+class IngestRules:
+    """When events are taken in, and which of them are dropped as repeats."""
+
+    min_free_mb: Annotated[int, Ge(0), "Intake stops below this many free megabytes on the disk; 0 is off."] = 1_000
+    idempotency_hours: Annotated[int, Ge(0), "Hours repeats are dropped before RAW; 0 leaves it to Standardized."] = 0
 
 
 @dataclass(frozen=True)
@@ -9,16 +20,11 @@ class Room:
     """The free space that intake leaves alone, for those who bring on what is here already."""
 
     free_bytes: Callable[[], int] = lambda: 1 << 62
-    least_bytes: int = 0
+    rules: IngestRules = field(default_factory=IngestRules)
 
     def shortage(self) -> str | None:
         """Why nothing more is taken in, or None; asked again and again, so that it ends by itself."""
-        if not self.least_bytes:
+        least = self.rules.min_free_mb
+        if not least or (free := self.free_bytes()) >= least * 1_000_000:
             return None
-        free = self.free_bytes()
-        if free >= self.least_bytes:
-            return None
-        return (
-            f"the disk has {free / 1e6:,.0f} MB free and min_free_mb is {self.least_bytes / 1e6:,.0f}; "
-            "free some space, and it goes on by itself"
-        )
+        return f"the disk has {free / 1e6:,.0f} MB free and min_free_mb is {least:,}; free some space, and it resumes"

@@ -129,7 +129,7 @@ def resume(
     platform: Platform, topic: str, *, accept: Accepted | None = None, progress: Progress = quiet
 ) -> Comparison | None:
     """Go on with what a crash or a question stopped."""
-    with held(platform, f"topic/{topic}", wait_s=platform.rules.wait_s) as lease:
+    with held(platform, f"topic/{topic}", wait_s=platform.rules.operations.wait_s) as lease:
         found = _found(platform, topic)
         if is_stale(platform, found):
             close(platform, found.operation, lease)
@@ -174,7 +174,7 @@ def is_stale(platform: Platform, found: Standing) -> bool:
 
 def cancel(platform: Platform, topic: str) -> Operation:
     """Undo an operation, as long as nothing of it is live."""
-    with held(platform, f"topic/{topic}", wait_s=platform.rules.wait_s) as lease:
+    with held(platform, f"topic/{topic}", wait_s=platform.rules.operations.wait_s) as lease:
         found = _found(platform, topic)
         operation = found.operation
         if found.stage == Stage.GOING:

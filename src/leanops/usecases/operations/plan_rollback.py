@@ -90,7 +90,7 @@ def roll_back_topic(
 ) -> Rollback:
     """Go back; the topic stays paused, because the next cycle would redo what is undone here."""
     topic = plan.topic
-    with held(platform, f"topic/{topic}", wait_s=platform.rules.wait_s) as lease:
+    with held(platform, f"topic/{topic}", wait_s=platform.rules.operations.wait_s) as lease:
         check_free(platform, topic)
         check_running(platform, topic)
         schema = _active(platform, topic)

@@ -43,7 +43,7 @@ def rebuild_topic(
     is_there = has_head(platform, table) if scope == Scope.BOTH else has_rows(platform, table)
     if schema is None or not is_there:
         raise UsageError(f"topic {topic!r} has no tables to rebuild yet; run: leanops cycle --topic {topic}")
-    with held(platform, f"topic/{topic}", wait_s=platform.rules.wait_s) as lease:
+    with held(platform, f"topic/{topic}", wait_s=platform.rules.operations.wait_s) as lease:
         check_free(platform, topic)
         check_running(platform, topic)
         # Both tables are made from RAW, so what is wrong with a batch in them goes with it.
@@ -125,9 +125,9 @@ def new_operation(
         raw=Place(raw.uuid, raw.head, rows=_rows(raw)) if raw else None,
         standardized=_standardized(standardized, scope),
         standardized_head=standardized.head if standardized else None,
-        portion_rows=platform.rules.rebuild_rows,
+        portion_rows=platform.rules.operations.rebuild_rows,
         limits=platform.rules.limits,
-        column_limits=platform.rules.column_limits,
+        column_limits=platform.rules.tables,
         curated=Place(curated.uuid, curated.head, curated.last_sequence_number + 1) if curated else Place("", None, 1),
         key_check=_key_check(platform, topic, schema, [] if new_key else [standardized, curated]),
         new_key=new_key,

@@ -311,7 +311,7 @@ class _Work:
             errors=of(rows.ERROR),
             **extra,
         )
-        limit = self.platform.rules.found_keys
+        limit = self.platform.rules.pipeline.found_keys
         is_updated = verdicts.where(F.col("verdict") == rows.UPDATED).select("idempotency_key")
         found = [row.idempotency_key for row in is_updated.collect()] if 0 < counts.updated <= limit else []
         periods = sorted({group["old_period"] for group in groups if group["verdict"] == rows.UPDATED})

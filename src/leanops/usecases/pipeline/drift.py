@@ -80,7 +80,7 @@ def note_kinds(platform: Platform, topic: str, batch_id: str, kinds: Mapping[str
 def drift_rows(platform: Platform, topic: str, columns: Mapping[str, str], detected: datetime) -> list[dict[str, Any]]:
     """The rows drift_log lacks: columns not logged yet, and what the newest batch changed."""
     memory = Memory.load(platform, topic)
-    patience = platform.rules.removed_after_batches
+    patience = platform.rules.pipeline.removed_after_batches
     changed = drift_between(memory.earlier, memory.paths, patience)
     news = sorted(path for path in columns if _mark(path) not in memory.logged)
     added = [Drift(path, ADDED, None, _kinds(memory.paths, path)) for path in news]

@@ -158,7 +158,7 @@ def _new_batch(
         schema_version=schema.version if schema else 0,
         contract=schema.policies.unknown_fields if schema else "evolve",
         limits=platform.rules.limits,
-        column_limits=platform.rules.column_limits,
+        column_limits=platform.rules.tables,
         starts_base=source.start is None,
         is_gap=source.is_gap,
         free_columns=len(free_paths(target.paths, _named_paths(schema))),
@@ -309,7 +309,7 @@ class _Work:
             for name, verdict in names.items()
         }
         tally["conflicting_copies"] = sum(group["conflicts"] for group in groups)
-        is_few = tally["updated"] <= self.platform.rules.found_keys
+        is_few = tally["updated"] <= self.platform.rules.pipeline.found_keys
         updated = verdicts.where(F.col("verdict") == rows.UPDATED).select("record_key")
         found = [row.record_key for row in updated.collect()] if tally["updated"] and is_few else []
         periods = sorted({group["old_period"] for group in groups if group["verdict"] == rows.UPDATED})

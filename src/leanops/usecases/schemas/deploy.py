@@ -78,7 +78,7 @@ def _deploy(
     find_topic(platform, topic)
     schema = schema_from_json(text, source)
     _check_secret(platform, topic, schema)
-    with held(platform, f"topic/{topic}", wait_s=platform.rules.wait_s) as lease:
+    with held(platform, f"topic/{topic}", wait_s=platform.rules.operations.wait_s) as lease:
         check_free(platform, topic)
         active = platform.schemas.active(topic)
         if active and fingerprint(active) == fingerprint(schema):

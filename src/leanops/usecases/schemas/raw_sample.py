@@ -70,7 +70,7 @@ def _expected(platform: Platform, raw: DataFrame) -> dict[str, Kind]:
             found.append(flat(row.json_payload or "", platform.rules.limits))
         except ParseError:
             continue
-    return dict(list(learn(found).items())[: platform.rules.column_limits.columns])
+    return dict(list(learn(found).items())[: platform.rules.tables.columns])
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ def standardized(
     """The events as a first batch would standardize them; `known` are the columns there are, by path."""
     kinds = real_paths(events.kinds)
     exempt = [path for path in (DEFAULT_KEY_PATH, *DEFAULT_PERIOD_PATHS) if path in kinds or path in known]
-    contract, limits = schema.policies.unknown_fields, platform.rules.column_limits
+    contract, limits = schema.policies.unknown_fields, platform.rules.tables
     plan = plan_columns(known, kinds, [*schema.named_paths, *exempt], contract, limits)
     valid, refused = events.read.where("rule IS NULL"), 0
     if plan.refused:

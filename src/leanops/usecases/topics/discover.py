@@ -176,7 +176,7 @@ def _trouble(name: str, there: Subscription, topic: str) -> str | None:
             "let the bridge empty it first, then delete it and discover again"
         )
     if there.topic != topic:
-        return f"subscription {name} belongs to topic {there.topic}; set another bridge_subscription"
+        return f"subscription {name} belongs to topic {there.topic}; set another subscription in [bridge]"
     if not there.is_ours:
         label = "=".join(OUR_LABEL)
         return f"subscription {name} may have another reader; if it is for the bridge, add the label {label} to it"

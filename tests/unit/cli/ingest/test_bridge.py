@@ -81,5 +81,5 @@ def test_a_setting_that_names_no_subscription_is_refused(
 ) -> None:
     monkeypatch.setenv("LEANOPS_BRIDGE_SUBSCRIPTION", pattern)
 
-    with pytest.raises(UsageError, match="bridge_subscription"):
+    with pytest.raises(UsageError, match=r"\[bridge\] subscription"):
         Embedded(home)

@@ -42,7 +42,7 @@ def test_a_part_that_is_gone_is_an_exit_code_and_one_line(
 
 
 def test_events_land_though_the_reader_of_the_log_has_gone(home: Path) -> None:
-    (home / "leanops.toml").write_text("delivery_s = 1\n")
+    (home / "leanops.toml").write_text("[delivery]\nflush_s = 1\n")
     command = [sys.executable, "-c", LEANOPS, "serve", "--only", "processor", "--only", "delivery"]
     environment = os.environ | {"LEANOPS_HOME": str(home)}
     runtime = Embedded(home)

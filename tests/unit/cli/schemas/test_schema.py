@@ -149,7 +149,7 @@ def test_a_person_is_asked_and_may_say_no(
 
 
 def test_a_topic_that_is_worked_on_is_one_line(leanops: Leanops, deploy: Deploy, home: Path) -> None:
-    (home / "leanops.toml").write_text("operation_wait_s = 0\n")
+    (home / "leanops.toml").write_text("[operations]\nwait_s = 0\n")
     runtime = Embedded(home)
     with held(runtime.platform, "topic/orders"):
         ran = deploy(schema_text())

@@ -19,7 +19,7 @@ Home = Annotated[Path, typer.Argument(metavar="PATH", help="Home of the demo, ma
 Events = Annotated[int, typer.Option("--events", min=400, max=1_000_000, help="How many events to generate.")]
 Seed = Annotated[int, typer.Option("--seed", help="Another seed, other events.")]
 # Cycles of seconds are over before code compiled at length would pay.
-SETTINGS = 'java_options = "-XX:+UseParallelGC -XX:TieredStopAtLevel=1"\n'
+SETTINGS = 'spark.java_options = "-XX:+UseParallelGC -XX:TieredStopAtLevel=1"\n'
 
 
 def demo(path: Home = Path(".leanops-demo"), events: Events = 20_000, seed: Seed = 7) -> None:

@@ -62,7 +62,7 @@ def bridge(
             found = subscriptions_of(side, project, subscriptions or [])
             return {name: found[name] for name in part.of(found)}
 
-        if not subscriptions and not side.settings.aws_bucket and not topic_names(side.state):
+        if not subscriptions and not side.settings.aws.bucket and not topic_names(side.state):
             raise UsageError("no subscriptions: add a topic with leanops topics add TOPIC")
         serve(side, mine(), host, port, look=None if subscriptions else mine)
 
@@ -74,7 +74,7 @@ def _far_side() -> Iterator["FarSide"]:
     from leanops.settings import load_settings
 
     settings = load_settings(None)
-    if settings.aws_bucket:
+    if settings.aws.bucket:
         yield on_aws(settings)
         return
     with opened() as runtime:

@@ -84,7 +84,7 @@ def _discovered(runtime: "Runtime", project: str, wanted: "Wanted", *, create: b
             listing,
             runtime.queue,
             wanted,
-            subscription=runtime.settings.bridge_subscription,
+            subscription=runtime.settings.bridge.subscription,
             dry_run=not create,
         )
 
