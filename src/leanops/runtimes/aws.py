@@ -73,8 +73,8 @@ class Aws:
     @cached_property
     def breakers(self) -> Breakers:
         """The circuit breakers; one that opens switches the event source mapping of its queue off."""
-        function = self._named("processor")
-        switch = EventSourceSwitch.connect(function, prefix=self.settings.aws.queue_prefix, **self._reach)
+        function, prefix = self._named("processor"), self.settings.aws.queue_prefix
+        switch = EventSourceSwitch.connect(function, prefix=prefix, **self._reach)
         return Breakers(self.state, self.clock, self.settings.breaker, switch)
 
     @cached_property
@@ -85,8 +85,7 @@ class Aws:
     @cached_property
     def intake(self) -> Intake:
         """What judges schema files."""
-        files = S3Files(self._s3, self._named("bucket"), prefix=SCHEMAS)
-        return Intake(SchemaFiles(files), self.state, self.clock)
+        return Intake(SchemaFiles(S3Files(self._s3, self._named("bucket"), prefix=SCHEMAS)), self.state, self.clock)
 
     def start_schema_job(self, topic: str, name: str) -> str:
         """Have a schema file that waits planned on rows and activated; the id of the run."""

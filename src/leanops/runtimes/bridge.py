@@ -104,6 +104,5 @@ def bridge_of(
     side: FarSide, source: Source, subscriptions: dict[str, str], tell: Tell, look: Look | None = None
 ) -> Bridge:
     """A bridge to this side, not yet running; it has to be made where its event loop runs."""
-    rules = side.settings.bridge
-    target = Target(side.queue, side.files, side.state, side.clock, rules.events_per_message)
-    return Bridge(source, target, subscriptions, rules, tell, look=look)
+    target = Target(side.queue, side.files, side.state, side.clock, side.settings.bridge.events_per_message)
+    return Bridge(source, target, subscriptions, side.settings.bridge, tell, look=look)

@@ -188,9 +188,7 @@ class Embedded:
         from leanops.adapters.iceberg.session import end_of_java
 
         how = end_of_java(self._spark, failure)
-        place = (
-            f"now {self.settings.spark.driver_memory}; set it in [spark] of leanops.toml or LEANOPS_SPARK_DRIVER_MEMORY"
-        )
+        place = f"now {self.settings.spark.driver_memory}; set it in leanops.toml or LEANOPS_SPARK_DRIVER_MEMORY"
         return how and f"Spark's Java {how} ({place}); the next try starts a new one"
 
     @property

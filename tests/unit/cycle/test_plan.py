@@ -22,7 +22,7 @@ from leanops.usecases.journal import begin
 from leanops.usecases.leases import Lease, acquire
 from leanops.usecases.operations.execute import OPERATION
 from leanops.usecases.operations.unfinished import is_due
-from leanops.usecases.platform import Platform, Rules
+from leanops.usecases.platform import Platform
 from leanops.usecases.schemas.deploy import deploy_schema
 from leanops.usecases.topics.registry import add_topic, pause_topic
 from tests.support.builders import (
@@ -275,7 +275,6 @@ def test_topics_are_planned_by_name_or_as_they_are_asked_for(platform: Platform)
 def test_without_topics_there_is_nothing_to_plan(tmp_path: Path) -> None:
     with platform_in(tmp_path / "empty") as empty:
         assert plan_cycle(empty, None) == []
-        assert empty.rules == Rules()
 
 
 def test_a_failure_noted_while_the_clock_was_ahead_is_tried_again_now(platform: Platform, clock: Clock) -> None:

@@ -60,8 +60,8 @@ def end_of_java(session: Any, failure: Exception | None = None) -> str | None:
     if code is None:
         return None
     if code == -signal.SIGKILL:
-        return "was killed, by somebody or because the machine ran out of memory: then lower driver_memory"
-    return f"ended with code {code}, perhaps for want of memory: then raise driver_memory"
+        return "was killed, by somebody or because the machine ran out of memory: then lower [spark] driver_memory"
+    return f"ended with code {code}, perhaps for want of memory: then raise [spark] driver_memory"
 
 
 def _is_silence(failure: Exception) -> bool:

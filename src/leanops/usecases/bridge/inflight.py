@@ -35,8 +35,8 @@ class BridgeRules:
     messages: Annotated[int, Ge(1), "Messages in flight at which a bridge stops reading."] = 20_000
     events_per_message: Annotated[int, Ge(1), Le(1_000), "Events that may share one queue message."] = 1
     lease_s: Annotated[int, Ge(10), Le(600), "Seconds a message is the bridge's; extended in time."] = 60
-    hold_s: Annotated[float, Ge(1), "Seconds a message waits for the queue before it is given back."] = 600
-    drain_s: Annotated[float, Ge(0), "Seconds a bridge that stops has to send what is in flight."] = 25
+    hold_s: Annotated[int, Ge(1), "Seconds a message waits for the queue before it is given back."] = 600
+    drain_s: Annotated[int, Ge(0), "Seconds a bridge that stops has to send what is in flight."] = 25
     linger_s: float = 0.02
     """How long a send waits for company."""
     longest_pause_s: float = 15
