@@ -8,7 +8,7 @@ LONGEST_WAIT_MS = 86_400_000
 
 
 def record_failure(platform: Platform, topic: str, layer: str, reason: str, *, park: bool = False) -> None:
-    """Count a failed try; after the last one the layer is parked until someone retries it."""
+    """Count a failed attempt; after the last one the layer is parked until someone retries it."""
     key = (pipeline_id(topic, layer),)
     stored = platform.state.get(ATTEMPTS, key)
     tries = 1 + int(stored.row["tries"] or 0) if stored else 1
@@ -24,9 +24,9 @@ def record_failure(platform: Platform, topic: str, layer: str, reason: str, *, p
 
 
 def wait_left_ms(platform: Platform, failure: Row) -> int:
-    """How long a failed layer or operation still waits for its next try."""
+    """How long until a failed layer or operation is tried again."""
     left = int(failure["next_try_at"] or 0) - platform.now_ms()
-    # A wait that is longer than any was begun while a clock was ahead; one of clocks that differ a little is kept.
+    # A longer wait than any was set by a clock that was ahead; a small difference between clocks is tolerated.
     return left if 0 < left <= 2 * _backoff_ms(platform, int(failure["tries"] or 1)) else 0
 
 
@@ -35,7 +35,7 @@ def _backoff_ms(platform: Platform, tries: int) -> int:
 
 
 def forget_failures(platform: Platform, topic: str, layer: str) -> None:
-    """Start counting tries anew."""
+    """Reset the count of failed attempts."""
     stored = platform.state.get(ATTEMPTS, (pipeline_id(topic, layer),))
     if stored:
         platform.state.delete(ATTEMPTS, (pipeline_id(topic, layer),), expected=stored.revision)

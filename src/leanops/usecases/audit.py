@@ -1,4 +1,4 @@
-"""Who did what, written to ops_db.audit_log, by the command line or a page."""
+"""Who did what, recorded in ops_db.audit_log."""
 
 import json
 from collections.abc import Mapping, Sequence

@@ -12,13 +12,13 @@ from leanops.usecases.platform import Platform
 
 
 def open_batch(platform: Platform, topic: str, layer: str) -> Batch | None:
-    """The batch that was begun and not closed, if there is one."""
+    """The batch that was begun and is not closed, if any."""
     stored = platform.state.get(BATCHES, (pipeline_id(topic, layer),))
     return from_text(str(stored.row["intent"])) if stored else None
 
 
 def begin(platform: Platform, batch: Batch, lease: Lease) -> None:
-    """Write down a batch before any of its work."""
+    """Record a batch before any work on it."""
     row: Row = {
         "pipeline_id": pipeline_id(batch.topic, batch.layer),
         "batch_id": batch.batch_id,
@@ -40,7 +40,7 @@ def close(platform: Platform, batch: Batch) -> None:
 
 
 def set_checkpoint(platform: Platform, topic: str, layer: str, mark: Watermark, lease: Lease) -> None:
-    """Copy a table's watermark to the state store; only the table's own is the truth."""
+    """Copy a table's watermark to the state store; the table itself is authoritative."""
     row: Row = {
         "pipeline_id": pipeline_id(topic, layer),
         "checkpoint_type": "watermark",
@@ -60,13 +60,13 @@ def set_checkpoint(platform: Platform, topic: str, layer: str, mark: Watermark, 
 
 
 def checkpoint(platform: Platform, topic: str, layer: str) -> Row | None:
-    """The copy of the newest watermark a layer ever had, as far as the state store knows."""
+    """The newest watermark of a layer that the state store knows of."""
     stored = platform.state.get(CHECKPOINTS, (pipeline_id(topic, layer), "watermark"))
     return stored.row if stored else None
 
 
 def repair_checkpoint(platform: Platform, topic: str, layer: str, mark: Watermark, lease: Lease) -> None:
-    """Bring the copy up to a table that is ahead of it; one that is behind was rolled back, and that must be seen."""
+    """Update the copy if the table is ahead of it; a table that is behind was rolled back, and must be noticed."""
     before = checkpoint(platform, topic, layer)
     if before is None or int(before["batch_seq"] or 0) < mark.batch_seq:
         set_checkpoint(platform, topic, layer, mark, lease)
@@ -82,9 +82,9 @@ def _write(platform: Platform, table: StateTable, row: Row, generation: int) -> 
 
 
 def abandon(platform: Platform, topic: str, layer: str, table: str | None, lease: Lease) -> bool:
-    """Give up a batch that was begun: its error rows go, and the next cycle begins another.
+    """Abandon an open batch: its error rows are deleted, and the next cycle begins another.
 
-    False where it is in its table: then it has to be completed.
+    Returns False if the batch is in its table: then it has to be completed.
     """
     batch = open_batch(platform, topic, layer)
     if batch is None:
@@ -92,7 +92,7 @@ def abandon(platform: Platform, topic: str, layer: str, table: str | None, lease
     target = platform.catalog.load(table) if table else None
     if target and has_batch(target, batch.batch_id):
         return False
-    # Its worker may only be stalled: if it commits all the same, this is how the batch is known.
+    # Its worker may only be stalled: if it commits after all, this row identifies the batch.
     check(platform, lease)
     given_up: Row = {"pipeline_id": pipeline_id(topic, layer), "batch_id": batch.batch_id}
     platform.state.put_many(ABANDONED_BATCHES, [{**given_up, "abandoned_at": platform.now_ms()}])
@@ -104,13 +104,15 @@ def abandon(platform: Platform, topic: str, layer: str, table: str | None, lease
 
 
 def begin_another(platform: Platform, topic: str, layer: str, table: str, lease: Lease) -> None:
-    """Give up a batch that was begun, so that another can be; raises where it has come into the table meanwhile."""
+    """Abandon an open batch so that another can begin; raises if it has been committed meanwhile."""
     if not abandon(platform, topic, layer, table, lease):
-        raise CommitRefusedError(f"{topic}: its last batch was committed to {table} meanwhile; the next cycle goes on")
+        raise CommitRefusedError(
+            f"{topic}: its last batch was committed to {table} meanwhile; the next cycle continues from there"
+        )
 
 
 def recorded_batches(platform: Platform, batch_ids: Sequence[str]) -> set[str]:
-    """Those of the batches that have a run record."""
+    """The batches that have a run record."""
     if not batch_ids:
         return set()
     history = platform.rules.databases.ops_table("job_run_history")
@@ -120,11 +122,11 @@ def recorded_batches(platform: Platform, batch_ids: Sequence[str]) -> set[str]:
 
 
 def schema_of_version(platform: Platform, topic: str, version: int) -> Schema:
-    """A version that something was begun with."""
+    """The schema of a version that a batch or an operation was begun with."""
     found = platform.schemas.version(topic, version)
     if found is None:
         raise PermanentError(
-            f"{topic}: schema version {version}, with which work was begun, is gone; put its file back, or start anew "
-            f"with: leanops topics retry {topic}"
+            f"{topic}: schema version {version}, with which a batch was begun, is missing; restore its file, or start "
+            f"over with: leanops topics retry {topic}"
         )
     return found

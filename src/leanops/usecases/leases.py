@@ -29,7 +29,7 @@ class Lease:
 
 
 def acquire(platform: Platform, resource: str) -> Lease:
-    """Take a free or expired lease; raises LeaseHeldError where another worker has it."""
+    """Take a free or expired lease; raises LeaseHeldError if another worker holds it."""
     stored = platform.state.get(LOCKS, (resource,))
     if stored and (found := _holder(platform, stored.row)):
         raise LeaseHeldError(resource, found.owner, moment(found.until_ms))
@@ -55,7 +55,7 @@ def is_held(platform: Platform, lease: Lease) -> bool:
 
 
 def unlock(platform: Platform, resource: str) -> Held | None:
-    """End a lease whoever has it, and fence that worker off; who it was, or None where nobody had it."""
+    """End a lease and fence off its holder; returns who that was, or None if nobody held it."""
     stored = platform.state.get(LOCKS, (resource,))
     found = _holder(platform, stored.row) if stored else None
     if stored and found:
@@ -66,7 +66,7 @@ def unlock(platform: Platform, resource: str) -> Held | None:
 
 
 def holder_of(platform: Platform, resource: str) -> Held | None:
-    """Who has a lease right now."""
+    """Who holds a lease now."""
     stored = platform.state.get(LOCKS, (resource,))
     return _holder(platform, stored.row) if stored else None
 
@@ -76,7 +76,7 @@ def _holder(platform: Platform, row: Row) -> Held | None:
 
 
 def renew(platform: Platform, lease: Lease) -> None:
-    """Extend the lease; raises LeaseLostError where it was taken over."""
+    """Extend the lease; raises LeaseLostError if it was taken over."""
     _write(platform, lease, _until(platform))
 
 
@@ -123,9 +123,9 @@ def _lease_ms(platform: Platform) -> int:
 
 @contextmanager
 def held(platform: Platform, resource: str, *, wait_s: float = 0) -> Iterator[Lease]:
-    """Work under a lease that is kept alive meanwhile; a killed process leaves it to expire.
+    """Work under a lease that is renewed in the background; a killed process leaves it to expire.
 
-    One that another worker has is waited for, up to `wait_s` seconds.
+    Waits up to `wait_s` seconds for a lease that another worker holds.
     """
     lease = _acquired(platform, resource, time.monotonic() + wait_s)
     done = threading.Event()
@@ -163,9 +163,9 @@ def _beat(platform: Platform, lease: Lease, done: threading.Event) -> None:
 
 
 def _let_go(platform: Platform, lease: Lease, heart: threading.Thread, done: threading.Event) -> None:
-    # A last beat after the release would take the lease again, for nobody.
+    # A last heartbeat after the release would take the lease again.
     done.set()
     heart.join()
-    # Taken over, or the store is away: either way the lease ends by itself.
+    # Taken over, or the store is unavailable: either way the lease ends by itself.
     with suppress(RetryableError):
         release(platform, lease)

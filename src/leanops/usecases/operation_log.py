@@ -1,38 +1,38 @@
-"""Operations in the state store: written down before they start, closed when nothing of them is left to do.
+"""Operations in the state store: recorded before they start, closed when nothing is left to do.
 
-A row is never deleted: its generation refuses a worker that lost the lease and goes on all the same.
+A row is never deleted: its generation refuses a worker that lost the lease and continues regardless.
 """
 
 import msgspec
 
 from leanops.domain.errors import LeaseLostError, StateConflictError, UsageError
-from leanops.domain.table.operation import Operation, Stage, Standing, standing_from, to_text
+from leanops.domain.table.operation import Operation, Stage, UnfinishedOperation, to_text, unfinished_from
 from leanops.ports.state import OPERATIONS, Row, Stored
 from leanops.usecases.leases import Lease, is_held
 from leanops.usecases.platform import Platform
 
 
-def standing(platform: Platform, topic: str) -> Standing | None:
-    """The unfinished operation of a topic, if there is one."""
+def unfinished_operation(platform: Platform, topic: str) -> UnfinishedOperation | None:
+    """The unfinished operation of a topic, if any."""
     stored = platform.state.get(OPERATIONS, (topic,))
-    return standing_from(stored.row) if stored else None
+    return unfinished_from(stored.row) if stored else None
 
 
-def all_standing(platform: Platform) -> dict[str, Standing]:
+def unfinished_operations(platform: Platform) -> dict[str, UnfinishedOperation]:
     """Every unfinished operation by its topic."""
-    found = (standing_from(stored.row) for stored in platform.state.rows(OPERATIONS))
+    found = (unfinished_from(stored.row) for stored in platform.state.rows(OPERATIONS))
     return {one.operation.topic: one for one in found if one}
 
 
 def check_free(platform: Platform, topic: str) -> None:
-    """Raise where an operation is unfinished: a second one would build on tables that are about to change."""
-    found = standing(platform, topic)
+    """Raise if an operation is unfinished: a second one would build on tables that are about to change."""
+    found = unfinished_operation(platform, topic)
     if found:
         raise UsageError(f"{topic}: {found.sentence()}")
 
 
-def begin(platform: Platform, operation: Operation, stage: Stage, lease: Lease) -> Standing:
-    """Write an operation down before any of its work; who has lost the lease by then takes it back."""
+def begin(platform: Platform, operation: Operation, stage: Stage, lease: Lease) -> UnfinishedOperation:
+    """Record an operation before any work on it; a worker that has lost the lease withdraws it."""
     platform.step("before operation")
     stored = platform.state.get(OPERATIONS, (operation.topic,))
     _write(platform, operation, stage, None, lease, stored)
@@ -40,17 +40,17 @@ def begin(platform: Platform, operation: Operation, stage: Stage, lease: Lease) 
         close(platform, operation, lease)
         raise LeaseLostError(lease.resource, lease.generation)
     platform.step("after operation")
-    return Standing(operation, stage, None)
+    return UnfinishedOperation(operation, stage, None)
 
 
-def agree(platform: Platform, found: Standing, lease: Lease) -> Standing:
-    """Write down what a person agreed to; it waits for nobody any more."""
+def agree(platform: Platform, found: UnfinishedOperation, lease: Lease) -> UnfinishedOperation:
+    """Record what a person agreed to; the operation is no longer blocked."""
     _update(platform, found.operation, found.stage, None, lease)
-    return Standing(found.operation, found.stage, None)
+    return UnfinishedOperation(found.operation, found.stage, None)
 
 
 def begin_attempt(platform: Platform, operation: Operation, lease: Lease) -> Operation:
-    """Note that tables are built under this lease from now on."""
+    """Record that tables are built under this lease from now on."""
     attempt = msgspec.structs.replace(operation, attempts=(*operation.attempts, lease.generation))
     with platform.durable("attempt"):
         _update(platform, attempt, Stage.BUILDING, None, lease)
@@ -58,18 +58,18 @@ def begin_attempt(platform: Platform, operation: Operation, lease: Lease) -> Ope
 
 
 def advance(platform: Platform, operation: Operation, lease: Lease) -> None:
-    """From here it only goes forward."""
+    """Enter the stage in which an operation can only be finished."""
     with platform.durable("going"):
         _update(platform, operation, Stage.GOING, None, lease)
 
 
 def block(platform: Platform, operation: Operation, reason: str, lease: Lease) -> None:
-    """Note that it waits for a person."""
+    """Record that the operation waits for a person."""
     _update(platform, operation, Stage.BUILDING, reason, lease)
 
 
 def close(platform: Platform, operation: Operation, lease: Lease) -> None:
-    """Note that an operation is finished or undone."""
+    """Record that an operation is finished or cancelled."""
     stored = platform.state.get(OPERATIONS, (operation.topic,))
     if stored and stored.row["operation_id"] == operation.operation_id:
         with platform.durable("operation closed"):
@@ -77,9 +77,9 @@ def close(platform: Platform, operation: Operation, lease: Lease) -> None:
 
 
 def _update(platform: Platform, operation: Operation, stage: Stage, blocked: str | None, lease: Lease) -> None:
-    """Write an operation that is there and not closed: what others finished or undid does not come back."""
+    """Update an open operation; one that others finished or cancelled is not revived."""
     stored = platform.state.get(OPERATIONS, (operation.topic,))
-    found = standing_from(stored.row) if stored else None
+    found = unfinished_from(stored.row) if stored else None
     if found is None or found.operation.operation_id != operation.operation_id:
         raise StateConflictError(OPERATIONS.name, (operation.topic,))
     _write(platform, operation, stage, blocked, lease, stored)

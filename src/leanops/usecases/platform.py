@@ -18,11 +18,11 @@ from leanops.ports.state import StateStore
 from leanops.ports.tables import Catalog, Lake
 
 SHORTEST_KEY = 16
-"""Bytes. Values of few kinds fall to whoever can try all keys."""
+"""Bytes. With a shorter key, values could be recovered by trying all keys."""
 
 
 def no_step(_name: str) -> None:
-    """The steps of a batch are only watched by tests."""
+    """Ignore a step; only tests watch them."""
 
 
 @dataclass(frozen=True)
@@ -79,14 +79,14 @@ SYSTEM = Actor("leanops", "system")
 
 @dataclass(frozen=True)
 class Secret:
-    """The key of HMACs, and its name; the key itself stands in no table, plan or log."""
+    """The key of HMACs and its name; the key itself is never in a table, plan or log."""
 
     key: bytes
     key_id: str
 
     @property
     def check(self) -> str:
-        """A value that tells this key from another and gives nothing of it away."""
+        """A value that identifies the key without revealing it."""
         return hmac.digest(self.key, b"leanops key check", "sha256").hex()[:16]
 
 
@@ -105,7 +105,7 @@ class Platform:
     rules: Rules = field(default_factory=Rules)
     secret: Secret | None = None
     processes: Processes = field(default_factory=UnknownProcesses)
-    """Tells a lease of a process that runs from one of a process that was killed."""
+    """Tells whether the process that holds a lease is still running."""
     explain: Callable[[Exception], str] = reason_of
     """One line for a failure that stops only a part of the work; a runtime may keep its trace too."""
     step: Callable[[str], None] = no_step
@@ -123,7 +123,7 @@ class Platform:
 
 
 def secret_key(platform: Platform, topic: str) -> bytes:
-    """The key of HMACs; raises where a schema asks for it and none is set, or one that can be guessed."""
+    """The key of HMACs; raises if a schema needs it and none is set, or it is too short."""
     if platform.secret is None:
         raise UsageError(f"topic {topic!r} seals PII with an HMAC and no key is set; set LEANOPS_PII_KEY")
     if len(platform.secret.key) < SHORTEST_KEY:
@@ -135,7 +135,7 @@ def secret_key(platform: Platform, topic: str) -> bytes:
 
 
 def key_check(platform: Platform, topic: str, *, seals: bool, before: str) -> str:
-    """What a commit notes of the key; raises WrongKeyError where what is there was sealed with another one."""
+    """The check value a commit records; raises WrongKeyError if existing rows were sealed with another key."""
     if not seals:
         return before
     secret_key(platform, topic)

@@ -1,4 +1,4 @@
-"""Outages are waited out, with exponential backoff and full jitter, until someone says stop."""
+"""Retries through outages, with exponential backoff and full jitter, until told to stop."""
 
 import time
 from collections.abc import Callable
@@ -24,12 +24,12 @@ class Patience:
     """Told of the outage before every wait."""
 
     def within(self, seconds: float, now_s: Callable[[], float] = time.monotonic) -> "Patience":
-        """The same patience, but for about so long; 0 is one try."""
+        """The same patience for about this many seconds; 0 allows one attempt."""
         deadline = now_s() + seconds
         return replace(self, give_up=lambda: self.give_up() or now_s() >= deadline)
 
     def persist(self, work: Callable[[], Answer], hold: Callable[[], None] = lambda: None) -> Answer:
-        """What the work answers in the end; `hold` is called before every wait. Raises the last outage on giving up."""
+        """The result of the work; `hold` is called before every wait. Raises the last outage when it gives up."""
         retrying = Retrying(
             retry=retry_if_exception_type(RetryableError),
             wait=wait_random_exponential(multiplier=0.1, max=self.longest_wait_s),

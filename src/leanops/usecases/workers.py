@@ -1,4 +1,4 @@
-"""Background parts: each in a thread of its own, tried again when it fails, and telling the state store how it is."""
+"""Background parts: each runs in its own thread, is retried when it fails, and reports to the state store."""
 
 import threading
 from collections.abc import Callable, Sequence
@@ -26,7 +26,7 @@ def quiet(_part: str, _text: str) -> None:
 
 
 def harmless(tell: Tell) -> Tell:
-    """A tell that never raises: a line that cannot be written is dropped, and whoever tells it goes on."""
+    """A tell that never raises: a line that cannot be written is dropped."""
 
     def told(part: str, text: str) -> None:
         # A full disk is an OSError; Rich answers a reader that has gone with SystemExit.
@@ -38,14 +38,14 @@ def harmless(tell: Tell) -> Tell:
 
 @dataclass
 class Doing:
-    """What a part does just now, and since when; written by the part, read by its heart."""
+    """What a part is doing and since when; written by the part, read by its heartbeat."""
 
     clock: Clock
     text: str | None = None
     since_ms: int = 0
 
     def __call__(self, text: str | None) -> None:
-        """Say what is being done now; the same again began when it was first said."""
+        """Set what is being done; repeating it keeps its start time."""
         if text != self.text:
             self.text, self.since_ms = text, millis(self.clock())
 
@@ -58,7 +58,7 @@ class Part:
     turn: Callable[[], int]
     pause_s: float
     problem: Callable[[], str | None] = lambda: None
-    """What is wrong though the last turn came to its end."""
+    """What is wrong although the last turn completed."""
     doing: Doing | None = None
 
 
@@ -79,7 +79,7 @@ class Worker:
     _started: int = 0
 
     def run(self) -> None:
-        """Turn after turn until it is told to stop; a thread of its own says meanwhile that it is alive."""
+        """Run turns until told to stop, with a heartbeat in a separate thread."""
         ended = threading.Event()
         heart = threading.Thread(target=self._beat_until, args=(ended,), name=f"{self.part.name}-beats", daemon=True)
         heart.start()
@@ -119,16 +119,16 @@ class Worker:
             self.part.doing(None)
 
     def beat(self) -> None:
-        """Say that it is alive."""
+        """Report that the part is alive."""
         self._started = self._started or millis(self.clock())
-        # A state store that is away, however it fails, is no reason to stop; whoever looks finds this part silent.
+        # An unavailable state store is no reason to stop; `status` shows this part as silent.
         with suppress(Exception):
             stored = self.state.get(WORKERS, (self._name,))
             self.state.put(WORKERS, self._row(), expected=stored.revision if stored else None)
             self.state.purge(WORKERS, "beat_at", millis(self.clock()) - FORGOTTEN_MS)
 
     def forget(self) -> None:
-        """Say that it has ended."""
+        """Report that the part has ended."""
         with suppress(Exception):
             stored = self.state.get(WORKERS, (self._name,))
             if stored:
@@ -154,7 +154,7 @@ class Worker:
 
 
 def serve(workers: Sequence[Worker], stopping: threading.Event) -> None:
-    """Run the workers until told to stop, then let each finish its turn; raises PartEndedError where one ended before.
+    """Run the workers until told to stop, then let each finish its turn; raises PartEndedError if one ended early.
 
     A process that lives on without one of its parts would be restarted by nobody.
     """
@@ -187,14 +187,14 @@ def serve(workers: Sequence[Worker], stopping: threading.Event) -> None:
 
 @dataclass(frozen=True)
 class Heard:
-    """What was heard lately of the processes that do a part's work."""
+    """Recent reports of the processes that run a part."""
 
     workers: int
     problem: str | None
 
 
 def heard_of(state: StateStore, clock: Clock, part: str) -> Heard:
-    """How many processes do this part's work, and what is wrong if something is wrong with all of them."""
+    """How many processes run this part, and what is wrong if all of them have a problem."""
     now = millis(clock())
     rows = [found.row for found in state.rows(WORKERS) if found.row["part"] == part]
     living = [row for row in rows if 0 <= now - int(row["beat_at"] or 0) <= ALIVE_MS]

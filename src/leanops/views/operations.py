@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from leanops.domain.leases import holder
-from leanops.domain.table.operation import Stage, Standing, Work, standing_from
+from leanops.domain.table.operation import Stage, UnfinishedOperation, Work, unfinished_from
 from leanops.ports.clock import millis
 from leanops.ports.state import LOCKS, OPERATIONS
 from leanops.views.sources import Sources
@@ -37,24 +37,24 @@ class Unfinished:
 
 def unfinished(sources: Sources) -> dict[str, Unfinished]:
     """Every unfinished operation by its topic."""
-    every = [standing_from(stored.row) for stored in sources.state.rows(OPERATIONS)]
+    every = [unfinished_from(stored.row) for stored in sources.state.rows(OPERATIONS)]
     return {one.operation.topic: _unfinished(one, worker_of(sources, one.operation.topic)) for one in every if one}
 
 
-def _unfinished(standing: Standing, worker: str | None) -> Unfinished:
-    operation = standing.operation
-    stopped = "waits for you" if standing.blocked else f"{operation.work.value} stopped"
-    is_beside = standing.stage == Stage.BUILDING
+def _unfinished(begun: UnfinishedOperation, worker: str | None) -> Unfinished:
+    operation = begun.operation
+    stopped = "waits for you" if begun.blocked else f"{operation.work.value} stopped"
+    is_beside = begun.stage == Stage.BUILDING
     readers = "readers have the tables as they were" if is_beside else "the new tables are taking their place"
     return Unfinished(
         work=operation.work,
         state=_DOING[operation.work] if worker else stopped,
-        stage=standing.stage,
+        stage=begun.stage,
         begun_at=datetime.fromtimestamp(operation.begun_ms / 1000, UTC),
         actor=operation.actor,
         worker=worker,
-        blocked=standing.blocked,
-        sentence=f"{standing.begun} is at work ({worker}); {readers}" if worker else standing.sentence(),
+        blocked=begun.blocked,
+        sentence=f"{begun.begun} is at work ({worker}); {readers}" if worker else begun.sentence(),
     )
 
 

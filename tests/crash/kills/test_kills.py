@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from leanops.usecases.operation_log import all_standing
+from leanops.usecases.operation_log import unfinished_operations
 from tests.crash.batches import BY_ORDER, KILLS, SCHEMA, planned_batches
 from tests.oracle.model import Model
 from tests.support.verify import assert_settled, assert_tables, replayed
@@ -109,7 +109,7 @@ def test_sigkill_during_deploys_with_a_rebuild_leaves_nothing_half(world: World)
         model.set_schema({**(SCHEMA if version % 2 else BY_ORDER), "version": version})
         model.rebuild(rows)
     assert_tables(world, "orders", model)
-    assert all_standing(world.platform()) == {}
+    assert unfinished_operations(world.platform()) == {}
 
 
 def test_a_writer_stopped_between_its_check_and_its_commit_is_refused_by_the_table(world: World) -> None:

@@ -12,7 +12,7 @@ from leanops.domain.errors import LeanOpsError
 from leanops.domain.table.history import valid_watermark
 from leanops.domain.table.operation import Accept, Scope
 from leanops.ports.state import BATCHES
-from leanops.usecases.operation_log import all_standing, standing
+from leanops.usecases.operation_log import unfinished_operation, unfinished_operations
 from leanops.usecases.operations.plan_rollback import plan_rollback, roll_back_topic
 from leanops.usecases.operations.start import rebuild_topic
 from leanops.usecases.platform import Platform
@@ -101,7 +101,7 @@ class Story:
         while self.abandoned(killer, going_on):
             kills += 1
             seen.add(self.curated())
-            if standing(self.world.platform(), "orders"):
+            if unfinished_operation(self.world.platform(), "orders"):
                 going_on = self.world.cycle
         assert len(seen | {self.curated()}) <= 2
         return kills
@@ -122,7 +122,7 @@ class Story:
     def check(self) -> None:
         """Nothing is left half, and every table is the model's."""
         world, platform = self.world, self.world.platform()
-        assert all_standing(platform) == {}
+        assert unfinished_operations(platform) == {}
         assert [stored.row for stored in platform.state.rows(BATCHES)] == []
         shadows = (
             [name for _, name in world.embedded.catalog.list_tables(world.databases.shadow)]

@@ -14,7 +14,7 @@ from leanops.domain.table.history import valid_watermark
 from leanops.domain.table.operation import Accept, Scope
 from leanops.ports.tables import Lake, Merge
 from leanops.usecases.cycle.retry import retry_topic
-from leanops.usecases.operation_log import standing
+from leanops.usecases.operation_log import unfinished_operation
 from leanops.usecases.operations.execute import resume
 from leanops.usecases.operations.plan_rollback import plan_rollback, roll_back_topic
 from leanops.usecases.operations.start import rebuild_topic
@@ -128,7 +128,7 @@ def test_expiry_takes_no_row_out_of_curated_that_a_stricter_schema_left_there(wo
     compact_and_expire(world, world.databases.standardized_table("orders"))
     world.settle()
     assert sorted(row["a"] for row in world.curated("orders")) == list(range(6))
-    assert standing(world.platform(), "orders") is None
+    assert unfinished_operation(world.platform(), "orders") is None
 
 
 @pytest.mark.parametrize("outside", ["append", "expiry"])
@@ -153,7 +153,7 @@ def test_a_swap_that_others_came_between_goes_on_once_a_person_lets_their_rows_g
     with pytest.raises(CommitRefusedError, match=r"changed by another writer.* --resume --accept-missing all"):
         resume(world.platform(), "orders")
     resume(world.platform(), "orders", accept=Accept.ALL)
-    assert standing(world.platform(), "orders") is None
+    assert unfinished_operation(world.platform(), "orders") is None
     world.settle()
     story.model.rebuild([row for _, rows in world.published["orders"] for row in rows])
     assert_whole(world, story.model)

@@ -13,7 +13,7 @@ from leanops.domain.errors import OperationBlockedError, RetryableError, TopicPa
 from leanops.domain.table.operation import Accept, Scope
 from leanops.usecases.cycle.plan import plan_cycle
 from leanops.usecases.cycle.run import _Cycle
-from leanops.usecases.operation_log import standing
+from leanops.usecases.operation_log import unfinished_operation
 from leanops.usecases.operations.execute import cancel, resume
 from leanops.usecases.operations.plan_rollback import plan_rollback, roll_back_topic
 from leanops.usecases.operations.start import rebuild_topic
@@ -277,7 +277,7 @@ def test_a_rebuild_that_stalled_before_its_commit_changes_nothing_any_more(world
         rebuild_topic(world.platform(step=step), "orders")
     assert others
     assert sorted(row["a"] for row in world.curated("orders")) == list(range(6))
-    assert standing(world.platform(), "orders") is None
+    assert unfinished_operation(world.platform(), "orders") is None
     world.publish("orders", events(6, 7))
     assert world.cycle()["orders"].outcome == "done"
     assert sorted(row["a"] for row in world.curated("orders")) == list(range(7))

@@ -9,8 +9,8 @@ import pytest
 from leanops.adapters.files.folder import Folder
 from leanops.domain.schema.diff import difference
 from leanops.ports.schemas import Pending
-from leanops.usecases.operation_log import standing
-from leanops.usecases.operations.unfinished import finish_operations
+from leanops.usecases.operation_log import unfinished_operation
+from leanops.usecases.operations.unfinished import resume_unfinished
 from leanops.usecases.schemas.inbox import take_pending
 from leanops.usecases.schemas.plan_gate import plan_on_rows
 from leanops.usecases.schemas.validate import Outcome, Verdict
@@ -98,7 +98,7 @@ def assert_goes_on(world: World, verdict: Verdict) -> None:
     assert [(one.code.value, one.pointer) for one in verdict.problems] == [("blocked", "")]
     assert "10 keys of " in verdict.problems[0].message
     platform = world.platform()
-    assert (standing(platform, "orders"), platform.schemas.pending()) == (None, [])
+    assert (unfinished_operation(platform, "orders"), platform.schemas.pending()) == (None, [])
     world.publish("orders", [RawRow("m10", WHEN, "orders", json.dumps({"id": "k10", "a": "10"}), LANDED + 10)])
     world.settle()
     assert [row["_schema_version"] for row in world.curated("orders")] == [1] * 11
@@ -114,8 +114,8 @@ def test_a_rebuild_that_would_lose_keys_is_refused_after_a_crash_too(orders: Wor
     with pytest.raises(Killed):
         take_pending(orders.platform(killed_at("after operation")), pending)
     orders.wait_for_leases()
-    finish_operations(orders.platform())
-    begun = standing(orders.platform(), "orders")
+    resume_unfinished(orders.platform())
+    begun = unfinished_operation(orders.platform(), "orders")
     assert begun is not None
     assert begun.blocked is not None
     assert_goes_on(orders, take_pending(orders.platform(), pending))

@@ -205,7 +205,7 @@ def test_a_topic_without_tables_has_no_snapshots_to_show(leanops: Leanops, runti
     [
         (True, Stage.BUILDING, None, "rebuilding", f"{BEGUN} is at work (WORKER); readers have the tables as they"),
         (True, Stage.GOING, None, "rebuilding", f"{BEGUN} is at work (WORKER); the new tables are taking their place"),
-        (False, Stage.BUILDING, None, "rebuild stopped", f"{BEGUN} is not finished; the next cycle goes on with it"),
+        (False, Stage.BUILDING, None, "rebuild stopped", f"{BEGUN} is unfinished; the next cycle resumes it"),
         (False, Stage.GOING, None, "rebuild stopped", "leanops rebuild orders --resume"),
         (False, Stage.BUILDING, "2 keys; say yes", "waits for you", f"{BEGUN} waits: 2 keys; say yes"),
     ],
@@ -275,7 +275,7 @@ def test_another_operation_is_refused_while_one_stands(leanops: Leanops, runtime
     for words in (("rebuild", "orders", "--yes"), back):
         ran = leanops(*words)
         assert (ran.code, ran.out) == (2, "")
-        assert f"error: orders: {BEGUN} is not finished" in ran.err
+        assert f"error: orders: {BEGUN} is unfinished" in ran.err
     undone = leanops("rebuild", "orders", "--cancel")
     assert (undone.code, "is undone" in undone.out) == (0, True), "none of it is live yet"
 

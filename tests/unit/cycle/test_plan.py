@@ -113,7 +113,7 @@ def test_a_topic_with_an_unfinished_operation_waits_for_it(platform: Platform) -
     operation_log.begin(platform, operation, Stage.BUILDING, acquire(platform, "topic/orders"))
     found = plan(platform)
     assert found.outcome == Outcome.PAUSED
-    assert "rebuild begun at 2026-11-15 08:00:00 UTC by someone is not finished" in str(found.reason)
+    assert "rebuild begun at 2026-11-15 08:00:00 UTC by someone is unfinished" in str(found.reason)
 
 
 def test_a_paused_topic_says_why(platform: Platform) -> None:

@@ -17,7 +17,7 @@ from leanops.domain.table.operation import (
     Place,
     Scope,
     Stage,
-    Standing,
+    UnfinishedOperation,
     Work,
     from_text,
     to_text,
@@ -27,13 +27,13 @@ from leanops.usecases.leases import Lease, held, release
 from leanops.usecases.operation_log import (
     advance,
     agree,
-    all_standing,
     begin,
     begin_attempt,
     block,
     check_free,
     close,
-    standing,
+    unfinished_operation,
+    unfinished_operations,
 )
 from leanops.usecases.operations.compare import Comparison
 from leanops.usecases.operations.execute import cancel
@@ -98,13 +98,13 @@ def test_keys_go_missing_only_as_far_as_somebody_let_them(accept: Accepted, refu
 
 
 def test_an_operation_stands_from_its_beginning_until_it_is_closed(platform: Platform) -> None:
-    assert standing(platform, "orders") is None
-    assert begin(platform, REBUILD, Stage.BUILDING, FIRST) == Standing(REBUILD, Stage.BUILDING, None)
-    assert standing(platform, "orders") == Standing(REBUILD, Stage.BUILDING, None)
+    assert unfinished_operation(platform, "orders") is None
+    assert begin(platform, REBUILD, Stage.BUILDING, FIRST) == UnfinishedOperation(REBUILD, Stage.BUILDING, None)
+    assert unfinished_operation(platform, "orders") == UnfinishedOperation(REBUILD, Stage.BUILDING, None)
     advance(platform, REBUILD, FIRST)
-    assert standing(platform, "orders") == Standing(REBUILD, Stage.GOING, None)
+    assert unfinished_operation(platform, "orders") == UnfinishedOperation(REBUILD, Stage.GOING, None)
     close(platform, REBUILD, SECOND)
-    assert standing(platform, "orders") is None
+    assert unfinished_operation(platform, "orders") is None
     close(platform, REBUILD, SECOND)
 
 
@@ -112,20 +112,22 @@ def test_topics_have_operations_of_their_own(platform: Platform) -> None:
     other = msgspec.structs.replace(REBUILD, operation_id="op2", topic="users")
     begin(platform, REBUILD, Stage.BUILDING, FIRST)
     begin(platform, other, Stage.GOING, Lease("topic/users", "one", 1))
-    assert all_standing(platform) == {
-        "orders": Standing(REBUILD, Stage.BUILDING, None),
-        "users": Standing(other, Stage.GOING, None),
+    assert unfinished_operations(platform) == {
+        "orders": UnfinishedOperation(REBUILD, Stage.BUILDING, None),
+        "users": UnfinishedOperation(other, Stage.GOING, None),
     }
     close(platform, REBUILD, SECOND)
-    assert list(all_standing(platform)) == ["users"]
+    assert list(unfinished_operations(platform)) == ["users"]
 
 
 def test_what_waits_for_a_person_says_so_until_it_goes_on(platform: Platform) -> None:
     begin(platform, REBUILD, Stage.BUILDING, FIRST)
     block(platform, REBUILD, "2 keys would be missing", FIRST)
-    assert standing(platform, "orders") == Standing(REBUILD, Stage.BUILDING, "2 keys would be missing")
-    assert agree(platform, Standing(REBUILD, Stage.BUILDING, None), SECOND).blocked is None
-    assert standing(platform, "orders") == Standing(REBUILD, Stage.BUILDING, None)
+    assert unfinished_operation(platform, "orders") == UnfinishedOperation(
+        REBUILD, Stage.BUILDING, "2 keys would be missing"
+    )
+    assert agree(platform, UnfinishedOperation(REBUILD, Stage.BUILDING, None), SECOND).blocked is None
+    assert unfinished_operation(platform, "orders") == UnfinishedOperation(REBUILD, Stage.BUILDING, None)
 
 
 def test_a_worker_that_lost_its_lease_cannot_write(platform: Platform) -> None:
@@ -138,7 +140,7 @@ def test_a_worker_that_lost_its_lease_cannot_write(platform: Platform) -> None:
     ):
         with pytest.raises(StateConflictError):
             write()
-    assert standing(platform, "orders") == Standing(REBUILD, Stage.BUILDING, None)
+    assert unfinished_operation(platform, "orders") == UnfinishedOperation(REBUILD, Stage.BUILDING, None)
 
 
 def test_an_operation_is_closed_only_by_its_own(platform: Platform) -> None:
@@ -146,7 +148,7 @@ def test_an_operation_is_closed_only_by_its_own(platform: Platform) -> None:
     hold(platform, SECOND)
     begin(platform, later, Stage.BUILDING, SECOND)
     close(platform, REBUILD, SECOND)
-    assert standing(platform, "orders") == Standing(later, Stage.BUILDING, None)
+    assert unfinished_operation(platform, "orders") == UnfinishedOperation(later, Stage.BUILDING, None)
 
 
 @pytest.mark.parametrize(
@@ -170,7 +172,7 @@ def test_a_kill_at_any_step_leaves_a_stage_or_nothing(platform: Platform, step: 
 
     with pytest.raises(KeyboardInterrupt):
         work()
-    found = standing(platform, "orders")
+    found = unfinished_operation(platform, "orders")
     assert (found.stage if found else None) == expected
 
 
@@ -184,13 +186,14 @@ def test_a_free_topic_is_free(platform: Platform) -> None:
         (
             Stage.BUILDING,
             None,
-            f"orders: {BEGUN} is not finished; the next cycle goes on with it, or now: leanops rebuild orders "
-            "--resume, or undo it with: leanops rebuild orders --cancel",
+            f"orders: {BEGUN} is unfinished; the next cycle resumes it, or resume it now with: leanops rebuild orders "
+            "--resume, or cancel it with: leanops rebuild orders --cancel",
         ),
         (
             Stage.GOING,
             None,
-            f"orders: {BEGUN} is not finished; the next cycle goes on with it, or now: leanops rebuild orders --resume",
+            f"orders: {BEGUN} is unfinished; the next cycle resumes it, or resume it now with: leanops rebuild orders "
+            "--resume",
         ),
         (Stage.BUILDING, "2 keys; answer", f"orders: {BEGUN} waits: 2 keys; answer"),
     ],
@@ -213,7 +216,7 @@ def test_undoing_removes_what_was_built_and_starts_no_spark(platform: Platform) 
     platform.catalog.create(shadow, CURATED)
     assert cancel(platform, "orders") == REBUILD
     assert platform.catalog.load(shadow) is None
-    assert standing(platform, "orders") is None
+    assert unfinished_operation(platform, "orders") is None
 
 
 def test_nothing_is_undone_once_tables_are_replaced(platform: Platform) -> None:
@@ -222,16 +225,16 @@ def test_nothing_is_undone_once_tables_are_replaced(platform: Platform) -> None:
     live = platform.rules.databases.standardized_table("orders")
     platform.catalog.create(live, STANDARDIZED)
     platform.catalog.append(live, [{"record_key": "key:k"}], {"leanops.batch-id": REBUILD.standardized_batch})
-    with pytest.raises(UsageError, match="past the point of undoing; finish it with: leanops rebuild orders --resume"):
+    with pytest.raises(UsageError, match="can no longer be cancelled; finish it with: leanops rebuild orders --resume"):
         cancel(platform, "orders")
-    assert standing(platform, "orders") == Standing(REBUILD, Stage.GOING, None)
+    assert unfinished_operation(platform, "orders") == UnfinishedOperation(REBUILD, Stage.GOING, None)
 
 
 def test_what_was_about_to_go_live_can_still_be_undone(platform: Platform) -> None:
     begin(platform, REBUILD, Stage.GOING, FIRST)
     release(platform, FIRST)
     assert cancel(platform, "orders") == REBUILD
-    assert standing(platform, "orders") is None
+    assert unfinished_operation(platform, "orders") is None
 
 
 def test_nothing_is_undone_while_somebody_works_on_it(tmp_path: Path, clock: Clock) -> None:
@@ -239,14 +242,14 @@ def test_nothing_is_undone_while_somebody_works_on_it(tmp_path: Path, clock: Clo
         begin(platform, REBUILD, Stage.BUILDING, lease)
         with pytest.raises(LeaseHeldError):
             cancel(platform, "orders")
-        assert standing(platform, "orders") is not None
+        assert unfinished_operation(platform, "orders") is not None
 
 
 def test_an_operation_written_down_too_late_is_taken_back(platform: Platform) -> None:
     hold(platform, SECOND)
     with pytest.raises(LeaseLostError):
         begin(platform, REBUILD, Stage.BUILDING, FIRST)
-    assert standing(platform, "orders") is None
+    assert unfinished_operation(platform, "orders") is None
 
 
 def test_what_others_finished_or_undid_does_not_come_back(platform: Platform) -> None:
@@ -258,11 +261,11 @@ def test_what_others_finished_or_undid_does_not_come_back(platform: Platform) ->
         lambda: begin_attempt(platform, REBUILD, FIRST),
         lambda: advance(platform, REBUILD, FIRST),
         lambda: block(platform, REBUILD, "late", FIRST),
-        lambda: agree(platform, Standing(REBUILD, Stage.BUILDING, None), SECOND),
+        lambda: agree(platform, UnfinishedOperation(REBUILD, Stage.BUILDING, None), SECOND),
     ):
         with pytest.raises(StateConflictError):
             late()
-    assert standing(platform, "orders") is None
+    assert unfinished_operation(platform, "orders") is None
 
 
 def test_undoing_removes_no_file_and_refuses_whoever_stands_before_the_swap(platform: Platform) -> None:

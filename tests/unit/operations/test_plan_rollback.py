@@ -17,7 +17,7 @@ from leanops.domain.table.history import TableView, is_same_data
 from leanops.domain.table.operation import Accept
 from leanops.ports.state import ABANDONED_BATCHES
 from leanops.usecases.leases import held, unlock
-from leanops.usecases.operation_log import standing
+from leanops.usecases.operation_log import unfinished_operation
 from leanops.usecases.operations.execute import cancel, resume
 from leanops.usecases.operations.plan_rollback import plan_rollback, roll_back_topic
 from leanops.usecases.pipeline.curate import source_moved
@@ -260,7 +260,7 @@ def test_a_batch_that_was_given_up_does_not_come_back(tables: Tables) -> None:
     tables.catalog.roll_back(STANDARD, first, only_at=late)
     tables.standardize(1)
     tables.curate()
-    with pytest.raises(UsageError, match="a batch that had been given up"):
+    with pytest.raises(UsageError, match="holds an abandoned batch"):
         tables.plan(snapshot=late)
     assert tables.plan(snapshot=first).batches
 
@@ -291,7 +291,7 @@ def test_a_rollback_whose_snapshot_expired_meanwhile_can_be_undone(tables: Table
         resume(tables.platform, "orders")
     assert find_topic(tables.platform, "orders").status == "PAUSED"
     cancel(tables.platform, "orders")
-    assert standing(tables.platform, "orders") is None
+    assert unfinished_operation(tables.platform, "orders") is None
     assert find_topic(tables.platform, "orders").status == "READY"
     assert is_same_data(tables.view(STANDARD), head)
 
@@ -301,7 +301,7 @@ def test_a_rollback_of_which_curateds_snapshot_expired_ends_without_it(tables: T
     oldest = tables.view(CURATE).ancestors()[-1].snapshot_id
     tables.expire(CURATE, oldest)
     resume(tables.platform, "orders")
-    assert standing(tables.platform, "orders") is None
+    assert unfinished_operation(tables.platform, "orders") is None
     assert tables.view(STANDARD).head == first
     with held(tables.platform, "topic/orders") as lease:
         assert source_moved(tables.platform, "orders", tables.schema, lease)

@@ -20,9 +20,9 @@ from leanops.domain.table.definitions import CURATED, STANDARDIZED
 from leanops.ports.schemas import Pending
 from leanops.usecases.attempts import record_failure
 from leanops.usecases.leases import held
-from leanops.usecases.operation_log import standing
+from leanops.usecases.operation_log import unfinished_operation
 from leanops.usecases.operations.execute import OPERATION
-from leanops.usecases.operations.unfinished import finish_operations
+from leanops.usecases.operations.unfinished import resume_unfinished
 from leanops.usecases.platform import Platform, Secret
 from leanops.usecases.schemas.deploy import deploy_schema
 from leanops.usecases.schemas.inbox import take_pending
@@ -293,7 +293,7 @@ def abandon(platform: Platform) -> None:
     """A deployment whose process is killed when it has been written down."""
     with pytest.raises(Killed):
         deploy_schema(replace(platform, step=killed_at("after operation")), "orders", schema_text(), "a.json")
-    assert standing(platform, "orders") is not None
+    assert unfinished_operation(platform, "orders") is not None
 
 
 def test_a_verdict_is_one_line_whatever_it_is_about() -> None:
@@ -307,7 +307,7 @@ def test_a_file_waits_while_an_operation_that_failed_is_not_due_again(platform: 
     platform.clock.advance(platform.rules.pipeline.lease_s + 1)
     record_failure(platform, "orders", OPERATION, "no space left")
     verdict = take(platform, folder, schema_text(column("d")))
-    assert (verdict.outcome, standing(platform, "orders") is None) == (Outcome.WAITING, False)
+    assert (verdict.outcome, unfinished_operation(platform, "orders") is None) == (Outcome.WAITING, False)
     assert "deploy begun at" in (verdict.reason or "")
 
 
@@ -315,7 +315,7 @@ def test_what_a_person_began_and_another_process_finished_is_in_the_audit_log(pl
     abandon(platform)
     platform.clock.advance(platform.rules.pipeline.lease_s + 1)
     assert audit(platform) == []
-    assert finish_operations(platform) == 1
+    assert resume_unfinished(platform) == 1
     said = '{"version": 1, "finished_by": "worker-1"}'
     assert audit(platform) == [("someone", "cycle", "schema deploy", "orders", said)]
 
@@ -333,5 +333,5 @@ def test_a_file_that_replaces_tables_waits_while_its_topic_is_paused(platform: P
     breaking = schema_text(column(type="INT"), policies={"on_breaking": "rebuild"})
     verdict = take(platform, folder, breaking)
     assert (verdict.outcome, "orders is paused (audit)" in (verdict.reason or "")) == (Outcome.WAITING, True)
-    assert standing(platform, "orders") is None
+    assert unfinished_operation(platform, "orders") is None
     assert take(platform, folder, schema_text(owner="me")).outcome == Outcome.ACTIVE

@@ -13,7 +13,7 @@ from leanops.ports.schemas import Pending
 from leanops.runtimes.background import parts_of
 from leanops.runtimes.embedded import Embedded
 from leanops.usecases.leases import held
-from leanops.usecases.operation_log import standing
+from leanops.usecases.operation_log import unfinished_operation
 from leanops.usecases.platform import Platform
 from leanops.usecases.schemas.watch import SchemaPart
 from leanops.usecases.topics.registry import add_topic
@@ -167,7 +167,7 @@ def test_serve_finishes_what_a_crash_left_without_a_file(platform: Platform) -> 
     assert (part.turn(), told) == (0, [])
     platform.clock.advance(platform.rules.pipeline.lease_s + 1)
     assert (part.turn(), told) == (1, ["orders: its deploy is finished"])
-    assert (platform.schemas.active("orders"), standing(platform, "orders")) == (schema(), None)
+    assert (platform.schemas.active("orders"), unfinished_operation(platform, "orders")) == (schema(), None)
 
 
 def test_a_cycle_of_serve_leaves_operations_to_the_schemas_part(tmp_path: Path) -> None:
@@ -177,7 +177,7 @@ def test_a_cycle_of_serve_leaves_operations_to_the_schemas_part(tmp_path: Path) 
     add_topic(platform, "orders")
     abandon(platform)
     parts[CYCLES].turn()
-    assert standing(platform, "orders") is not None
+    assert unfinished_operation(platform, "orders") is not None
     parts[SCHEMAS].turn()
-    assert standing(platform, "orders") is None
+    assert unfinished_operation(platform, "orders") is None
     runtime.close()

@@ -1,4 +1,4 @@
-"""An operation as it is written down before it starts: work on a topic's tables that is finished or undone, never half.
+"""An operation as recorded before it starts: work on a topic's tables that is finished or cancelled, never half done.
 
 Tables are first built beside the live ones (`building`; it can still be undone), then put in their place (`going`; from
 there it only goes forward).
@@ -25,7 +25,7 @@ class Work(StrEnum):
 
 
 class Scope(StrEnum):
-    """Which tables are made anew."""
+    """Which tables are rebuilt."""
 
     NONE = "none"
     CURATED = "curated"
@@ -36,11 +36,11 @@ class Accept(StrEnum):
     """Which keys of the live Curated may be missing in the new one."""
 
     NONE = "none"
-    """None, for nobody is there to ask."""
+    """None, because nobody is there to ask."""
     FAILING = "failing"
     """Those whose newest version fails the schema: each has an error row."""
     GONE = "gone"
-    """Those that Standardized does not have any more."""
+    """Those that Standardized no longer has."""
     ALL = "all"
 
 
@@ -49,7 +49,7 @@ Accepted = Accept | int
 
 
 def agrees(accept: Accepted, missing: int) -> bool:
-    """Whether so many keys may go missing."""
+    """Whether this many keys may go missing."""
     return missing == 0 or accept == Accept.ALL or (isinstance(accept, int) and missing <= accept)
 
 
@@ -59,11 +59,11 @@ class Stage(StrEnum):
     BUILDING = "building"
     GOING = "going"
     CLOSED = "closed"
-    """Finished or undone; its row stays, and refuses whoever held the lease before and wakes up late."""
+    """Finished or cancelled; its row remains and refuses a late worker of an earlier lease."""
 
 
 class Place(msgspec.Struct, frozen=True):
-    """A table at a moment, and the number its rows have, or will have once it is made anew."""
+    """A table at one moment, and the number its rows have, or will have once it is rebuilt."""
 
     uuid: str
     snapshot: int | None
@@ -78,7 +78,7 @@ class Place(msgspec.Struct, frozen=True):
 
 
 class Operation(msgspec.Struct, frozen=True):
-    """Everything that decides the result; whoever goes on after a crash does exactly this."""
+    """Everything that decides the result; whoever resumes it does exactly this."""
 
     operation_id: str
     topic: str
@@ -95,7 +95,7 @@ class Operation(msgspec.Struct, frozen=True):
     raw: Place | None = None
     """RAW as far as it is read."""
     standardized: Place | None = None
-    """Standardized before: what Curated is made from where only Curated is made anew."""
+    """Standardized before: the source if only Curated is rebuilt."""
     curated: Place | None = None
     standardized_head: int | None = None
     """The snapshot Standardized had: where it has another, somebody else was at work."""
@@ -157,8 +157,8 @@ def from_text(text: str) -> Operation:
 
 
 @dataclass(frozen=True)
-class Standing:
-    """An operation that was begun and is not finished."""
+class UnfinishedOperation:
+    """An operation that is not finished yet."""
 
     operation: Operation
     stage: Stage
@@ -172,17 +172,19 @@ class Standing:
         return f"{self.operation.work.value} begun at {at:%Y-%m-%d %H:%M:%S} UTC by {self.operation.actor}"
 
     def sentence(self) -> str:
-        """What holds the topic up, and what to do."""
+        """What blocks the topic, and what to do."""
         if self.blocked:
             return f"{self.begun} waits: {self.blocked}"
         again = f"leanops rebuild {self.operation.topic}"
-        undo = f", or undo it with: {again} --cancel" if self.stage == Stage.BUILDING else ""
-        return f"{self.begun} is not finished; the next cycle goes on with it, or now: {again} --resume{undo}"
+        undo = f", or cancel it with: {again} --cancel" if self.stage == Stage.BUILDING else ""
+        return f"{self.begun} is unfinished; the next cycle resumes it, or resume it now with: {again} --resume{undo}"
 
 
-def standing_from(row: Mapping[str, object]) -> Standing | None:
+def unfinished_from(row: Mapping[str, object]) -> UnfinishedOperation | None:
     """The unfinished operation a row of the state store holds, if it does."""
     blocked = row["blocked"]
     if row["stage"] == Stage.CLOSED:
         return None
-    return Standing(from_text(str(row["intent"])), Stage(str(row["stage"])), str(blocked) if blocked else None)
+    return UnfinishedOperation(
+        from_text(str(row["intent"])), Stage(str(row["stage"])), str(blocked) if blocked else None
+    )

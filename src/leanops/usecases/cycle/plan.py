@@ -7,11 +7,11 @@ from leanops.domain.errors import UnknownTopicError
 from leanops.domain.schema.model import Schema
 from leanops.domain.table.batch import CURATED, STANDARDIZED, pipeline_id
 from leanops.domain.table.history import TableView, has_moved, new_range, valid_watermark
-from leanops.domain.table.operation import Standing
+from leanops.domain.table.operation import UnfinishedOperation
 from leanops.domain.table.outcome import Outcome
 from leanops.ports.state import ABANDONED_BATCHES, ATTEMPTS, BATCHES, SCHEMA_REGISTRY, Row
 from leanops.usecases.attempts import wait_left_ms
-from leanops.usecases.operation_log import all_standing
+from leanops.usecases.operation_log import unfinished_operations
 from leanops.usecases.pipeline.late_batches import has_late_batches
 from leanops.usecases.platform import Platform
 
@@ -31,7 +31,7 @@ class TopicPlan:
     reason: str | None = None
     held: str | None = None
     """Why a layer that has something to do is left out, where the other one is worked on."""
-    unfinished: Standing | None = None
+    unfinished: UnfinishedOperation | None = None
     """An operation that has to be finished before anything else."""
 
 
@@ -67,7 +67,7 @@ def plan_cycle(platform: Platform, topics: Sequence[str] | None, *, force: bool 
             raise UnknownTopicError(topic)
     known = _Known.of(platform)
     to_heed = replace(known, failures={}) if force else known
-    unfinished = all_standing(platform)
+    unfinished = unfinished_operations(platform)
     chosen = topics or sorted(registry)
     return [
         _held_up(unfinished[topic], known.failures.get(pipeline_id(topic, "operation")))
@@ -77,7 +77,7 @@ def plan_cycle(platform: Platform, topics: Sequence[str] | None, *, force: bool 
     ]
 
 
-def _held_up(found: Standing, failure: Row | None) -> TopicPlan:
+def _held_up(found: UnfinishedOperation, failure: Row | None) -> TopicPlan:
     reason = f"{found.sentence()}; its last try failed: {failure['reason']}" if failure else found.sentence()
     return TopicPlan(found.operation.topic, outcome=Outcome.PAUSED, reason=reason, unfinished=found)
 

@@ -22,7 +22,7 @@ from leanops.usecases.attempts import forget_failures, record_failure
 from leanops.usecases.cycle.plan import TopicPlan, plan_cycle
 from leanops.usecases.journal import abandon
 from leanops.usecases.leases import Lease, check, held
-from leanops.usecases.operation_log import standing
+from leanops.usecases.operation_log import unfinished_operation
 from leanops.usecases.operations.start import rebuild_held
 from leanops.usecases.operations.unfinished import finish as finish_operation
 from leanops.usecases.operations.unfinished import is_due
@@ -163,7 +163,7 @@ class _Cycle:
 
     def _job(self, plan: TopicPlan, lease: Lease) -> _Job:
         """A topic under its lease. Since it was planned an operation may have begun, or the topic been changed."""
-        unfinished, topic = standing(self.platform, plan.topic), find_topic(self.platform, plan.topic)
+        unfinished, topic = unfinished_operation(self.platform, plan.topic), find_topic(self.platform, plan.topic)
         if unfinished or topic.status == PAUSED:
             reason = unfinished.sentence() if unfinished else topic.reason
             return _Job(plan, lease, TopicResult(plan.topic, Outcome.PAUSED, reason))
@@ -189,12 +189,12 @@ class _Cycle:
 
     def _run_layer(self, layer: str, jobs: Sequence[_Job]) -> None:
         """Prepare every topic, write all error rows in one append, then commit every topic."""
-        standing = [job for job in jobs if not job.failed]
+        working = [job for job in jobs if not job.failed]
         prepare = self._standardize if layer == STANDARDIZED else self._curate
-        self._each(standing, prepare, layer)
-        ready = [job for job in standing if job.prepared is not None and not job.failed]
+        self._each(working, prepare, layer)
+        ready = [job for job in working if job.prepared is not None and not job.failed]
         try:
-            # Whoever lost its lease meanwhile writes nothing any more, and does not stop the others.
+            # A topic whose lease was lost meanwhile is left alone, and does not stop the others.
             self._each(ready, lambda job: check(self.platform, job.lease), layer)
             ours = [job for job in ready if not job.failed]
             self._write_errors(layer, ours)
@@ -236,12 +236,12 @@ class _Cycle:
         )
 
     def _recurate(self, job: _Job, schema: Schema) -> None:
-        """Curated anew where Standardized is no longer the table it was made from."""
+        """Rebuild Curated if Standardized is no longer the table it was built from."""
         topic, table = job.plan.topic, self.platform.rules.databases.curated_table(schema.table_name)
         abandon(self.platform, topic, CURATED, table, job.lease)
         platform = replace(self.platform, actor=Actor(f"cycle by {self.platform.owner}", "cycle"))
         rebuild_held(platform, topic, schema, job.lease, scope=Scope.CURATED, accept=Accept.GONE)
-        job.result.outcome, job.result.reason = Outcome.GAP, "Standardized had moved, so Curated was made anew"
+        job.result.outcome, job.result.reason = Outcome.GAP, "Standardized had moved, so Curated was rebuilt"
 
     def _write_errors(self, layer: str, jobs: Sequence[_Job]) -> None:
         """One append for all topics of the bin; a row that is there already is not written again."""

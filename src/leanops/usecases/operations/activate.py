@@ -1,4 +1,4 @@
-"""A schema version of the archive becomes the active one, and everything that tells so is written once."""
+"""Activates a schema version of the archive and records it, once."""
 
 import json
 from hashlib import sha256
@@ -15,7 +15,7 @@ from leanops.usecases.topics.registry import enable_topic
 
 
 def activate(platform: Platform, operation: Operation, lease: Lease) -> Schema:
-    """Make the operation's version the active one; what an earlier try did stays."""
+    """Activate the operation's version; what an earlier attempt did is kept."""
     topic, version = operation.topic, operation.version
     check(platform, lease)
     _hide_errors(platform, operation)
@@ -32,7 +32,7 @@ def activate(platform: Platform, operation: Operation, lease: Lease) -> Schema:
 
 
 def _hide_errors(platform: Platform, operation: Operation) -> None:
-    """What becomes PII with this version is hidden in the error rows that are there; what an earlier try hid stays."""
+    """Hide values in existing error rows that become PII with this version; safe to repeat."""
     before = platform.schemas.version(operation.topic, operation.previous) if operation.previous else None
     after = platform.schemas.version(operation.topic, operation.version)
     if before is None or after is None:
@@ -52,7 +52,7 @@ def _hide_errors(platform: Platform, operation: Operation) -> None:
 
 
 def _has_errors(platform: Platform, name: str, topic: str) -> bool:
-    """Whether there is anything to hide; Spark is not started for nothing."""
+    """Whether there is anything to hide, so that Spark is not started in vain."""
     return bool(platform.catalog.select(name, ["error_id"], {"topic_name": topic}))
 
 
@@ -85,7 +85,7 @@ def record_version(platform: Platform, topic: str, schema: Schema, classificatio
 
 
 def _log_columns(platform: Platform, operation: Operation, schema: Schema) -> None:
-    """Write what became of Curated's columns to drift_log, once a version; a first schema is no drift."""
+    """Write what became of Curated's columns to drift_log, once for each version; a first schema is not drift."""
     before = platform.schemas.version(operation.topic, operation.previous) if operation.previous else None
     found = _column_drift(before, schema) if before else []
     if not found:

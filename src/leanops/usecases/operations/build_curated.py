@@ -1,4 +1,4 @@
-"""Curated made anew from Standardized, in portions of its periods."""
+"""Builds a new Curated from Standardized, in portions of its periods."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -20,7 +20,7 @@ from leanops.usecases.pipeline.curate import curated_definition, judged_rows, se
 
 
 def build_curated(shadow: Shadow) -> None:
-    """All of Standardized, going on where an earlier try stopped."""
+    """Build from all of Standardized, continuing where an earlier attempt stopped."""
     view, snapshot = shadow.source()
     catalog = shadow.platform.catalog
     shadow.create(shadow.curated, curated_definition(shadow.schema))

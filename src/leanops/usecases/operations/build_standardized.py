@@ -1,4 +1,4 @@
-"""Standardized made anew from RAW, in portions: what a portion has done, it has done for good."""
+"""Builds a new Standardized from RAW in portions; a finished portion is not repeated."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -23,7 +23,7 @@ from leanops.usecases.pipeline import standardize
 
 
 def build_standardized(shadow: Shadow) -> None:
-    """All of RAW, going on where an earlier try stopped; the columns are those that are registered."""
+    """Build from all of RAW, continuing where an earlier attempt stopped, with the registered columns."""
     platform, place = shadow.platform, _raw(shadow)
     live = shadow.view(shadow.live_standardized)
     renamed = _renamed(live)
@@ -106,7 +106,7 @@ def _raw(shadow: Shadow) -> Place:
 
 
 def _standardize(shadow: Shadow, number: int, portion: Portion) -> None:
-    """One portion of RAW into the shadow, by the way every batch goes."""
+    """Bring one portion of RAW into the shadow, the way every batch goes."""
     target, mark = shadow.view(shadow.standardized), portion.mark(shadow.operation)
     if has_batch(target, mark):
         return

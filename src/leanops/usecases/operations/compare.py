@@ -1,4 +1,4 @@
-"""The new Curated against the live one, before it takes its place."""
+"""Compares the new Curated with the live one before it replaces it."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -28,7 +28,7 @@ class Comparison:
     lost: int
     """Live keys that leave, and nothing says why."""
     gone: int = 0
-    """Live keys that leave because Standardized does not have them any more."""
+    """Live keys that leave because Standardized no longer has them."""
     examples: tuple[str, ...] = ()
     """Message ids of keys that leave."""
 

@@ -1,4 +1,4 @@
-"""An operation from wherever it stands to its end: built beside, compared, put in place, recorded, cleared away."""
+"""Executes an operation from any stage to its end: build, compare, swap, record, clean up."""
 
 from dataclasses import replace
 
@@ -14,39 +14,41 @@ from leanops.domain.errors import (
 )
 from leanops.domain.table.batch import CURATED, STANDARDIZED
 from leanops.domain.table.history import TableView, has_batch, is_ancestor, is_same_data
-from leanops.domain.table.operation import Accept, Accepted, Operation, Scope, Stage, Standing, Work
+from leanops.domain.table.operation import Accept, Accepted, Operation, Scope, Stage, UnfinishedOperation, Work
 from leanops.usecases.attempts import forget_failures
 from leanops.usecases.audit import record_action
 from leanops.usecases.journal import schema_of_version
 from leanops.usecases.leases import Lease, check, held, is_held
-from leanops.usecases.operation_log import advance, agree, begin_attempt, block, close, standing
+from leanops.usecases.operation_log import advance, agree, begin_attempt, block, close, unfinished_operation
 from leanops.usecases.operations.activate import activate
 from leanops.usecases.operations.build_curated import build_curated
 from leanops.usecases.operations.build_standardized import build_standardized
 from leanops.usecases.operations.compare import Comparison, compare
-from leanops.usecases.operations.keep_older_versions import carry_over
-from leanops.usecases.operations.restore import roll_back, take_back_errors
+from leanops.usecases.operations.keep_older_versions import keep_older_versions
+from leanops.usecases.operations.restore import restore_errors, roll_back
 from leanops.usecases.operations.shadow import Progress, Shadow, continue_attempts, forget_shadow, forget_shadows, quiet
 from leanops.usecases.operations.swap import swap
 from leanops.usecases.platform import Actor, Platform, key_check
 from leanops.usecases.topics.registry import find_topic, undo_pause
 
 OPERATION = "operation"
-"""Where tries of a topic's operation are counted, beside those of its layers."""
+"""Under this name the attempts of a topic's operation are counted, beside those of its layers."""
 
 
-def carry_out(platform: Platform, found: Standing, lease: Lease, progress: Progress = quiet) -> Comparison | None:
-    """Finish an operation; raises OperationBlockedError where a person has to agree first."""
+def execute(
+    platform: Platform, found: UnfinishedOperation, lease: Lease, progress: Progress = quiet
+) -> Comparison | None:
+    """Finish an operation; raises OperationBlockedError if a person has to agree first."""
     try:
-        return _carried_out(platform, found, lease, progress)
+        return _execute(platform, found, lease, progress)
     except Exception as failure:
         if is_held(platform, lease):
             raise
-        # Whatever it was, others have the topic now, and may have cleared away what was worked on.
+        # Whatever failed, another worker has the topic now and may have removed what this one worked on.
         raise LeaseLostError(lease.resource, lease.generation) from failure
 
 
-def _carried_out(platform: Platform, found: Standing, lease: Lease, progress: Progress) -> Comparison | None:
+def _execute(platform: Platform, found: UnfinishedOperation, lease: Lease, progress: Progress) -> Comparison | None:
     operation, comparison = found.operation, None
     key_check(platform, operation.topic, seals=bool(operation.key_check), before=operation.key_check)
     if found.stage == Stage.BUILDING:
@@ -69,7 +71,7 @@ def _carried_out(platform: Platform, found: Standing, lease: Lease, progress: Pr
 def _attempt(
     platform: Platform, operation: Operation, lease: Lease, progress: Progress
 ) -> tuple[Operation, Comparison]:
-    """Build the new tables and go forward with them; who has lost the lease leaves nothing behind."""
+    """Build the new tables and advance; a worker that has lost the lease leaves nothing behind."""
     try:
         built, comparison = _build(platform, operation, lease, progress)
     except Exception:
@@ -79,28 +81,28 @@ def _attempt(
     try:
         advance(platform, built, lease)
     except StateConflictError:
-        # Refused for certain. Where the answer is lost, whoever takes over may need these tables.
+        # This was refused. If only the answer were lost, the next worker might need these tables.
         forget_shadow(platform, operation, lease.generation)
         raise
     return built, comparison
 
 
 def _build(platform: Platform, operation: Operation, lease: Lease, progress: Progress) -> tuple[Operation, Comparison]:
-    """The new tables, and what they change; a key that would go missing without anybody's consent stops it here."""
+    """Build the new tables and compare them; raises if keys would go missing without consent."""
     continue_attempts(platform, operation)
     shadow = _shadow(platform, operation, lease, progress)
     try:
         if operation.scope == Scope.BOTH:
             build_standardized(shadow)
         build_curated(shadow)
-        carry_over(shadow)
+        keep_older_versions(shadow)
         # What is compared is what goes live, whatever is written to these tables after it.
         built = shadow.as_built()
         found = compare(_shadow(platform, built, lease, progress))
     except OperationBlockedError as blocked:
         raise _blocked(platform, operation, blocked.reason, "all", lease) from None
     except UnbalancedBatchError:
-        # Whatever is wrong with them, the next try starts over.
+        # Whatever is wrong with them, the next attempt starts over.
         check(platform, lease)
         forget_shadows(platform, operation)
         raise
@@ -113,9 +115,9 @@ def _build(platform: Platform, operation: Operation, lease: Lease, progress: Pro
 
 
 def _blocked(platform: Platform, operation: Operation, why: str, many: str, lease: Lease) -> OperationBlockedError:
-    """Note that the operation waits for a person, and how to answer."""
+    """Record that the operation waits for a person, and how to answer."""
     again = f"leanops rebuild {operation.topic}"
-    reason = f"{why}; let them go with: {again} --resume --accept-missing {many}, or undo it with: {again} --cancel"
+    reason = f"{why}; let them go with: {again} --resume --accept-missing {many}, or cancel it with: {again} --cancel"
     block(platform, operation, reason, lease)
     return OperationBlockedError(operation.topic, reason)
 
@@ -128,19 +130,19 @@ def _shadow(platform: Platform, operation: Operation, lease: Lease, progress: Pr
 def resume(
     platform: Platform, topic: str, *, accept: Accepted | None = None, progress: Progress = quiet
 ) -> Comparison | None:
-    """Go on with what a crash or a question stopped."""
+    """Resume an operation that a crash or a question stopped."""
     with held(platform, f"topic/{topic}", wait_s=platform.rules.operations.wait_s) as lease:
         found = _found(platform, topic)
         if is_stale(platform, found):
             close(platform, found.operation, lease)
             raise StaleOperationError(topic, found.operation.work.value)
         if accept is not None:
-            # While it is built the keys are counted; past that only what others wrote is left to be let go.
+            # While tables are built, keys are counted; after that only what others wrote is left to give up.
             goes = found.stage == Stage.GOING and accept == Accept.ALL
             heads = _live_heads(platform, found.operation) if goes else {}
             agreed = msgspec.structs.replace(found.operation, accept=accept, agreed_heads=heads)
-            found = agree(platform, Standing(agreed, found.stage, None), lease)
-        done = carry_out(platform, found, lease, progress)
+            found = agree(platform, UnfinishedOperation(agreed, found.stage, None), lease)
+        done = execute(platform, found, lease, progress)
         forget_failures(platform, topic, OPERATION)
     _audit(platform, found.operation)
     return done
@@ -156,8 +158,8 @@ def _audit(platform: Platform, operation: Operation) -> None:
     record_action(began, action, [operation.topic], details)
 
 
-def is_stale(platform: Platform, found: Standing) -> bool:
-    """Whether nothing of an operation was done and its tables have moved: who wrote it down had lost the topic."""
+def is_stale(platform: Platform, found: UnfinishedOperation) -> bool:
+    """Whether an operation did nothing and its tables have moved: whoever recorded it had lost the topic."""
     operation = found.operation
     if found.stage == Stage.GOING and operation.scope != Scope.NONE:
         return False
@@ -173,17 +175,17 @@ def is_stale(platform: Platform, found: Standing) -> bool:
 
 
 def cancel(platform: Platform, topic: str) -> Operation:
-    """Undo an operation, as long as nothing of it is live."""
+    """Cancel an operation, as long as nothing of it is live."""
     with held(platform, f"topic/{topic}", wait_s=platform.rules.operations.wait_s) as lease:
         found = _found(platform, topic)
         operation = found.operation
         if found.stage == Stage.GOING:
             _check_undoable(platform, operation)
             _refuse_late(platform, operation)
-            # One that stood before its swap may have been quicker; from here on nobody is.
+            # A worker just before its swap may have been quicker; from here on none can be.
             _check_undoable(platform, operation)
             check(platform, lease)
-            take_back_errors(platform, operation)
+            restore_errors(platform, operation)
             if operation.work == Work.ROLLBACK:
                 undo_pause(platform, topic, operation.pause_reason)
         check(platform, lease)
@@ -198,13 +200,13 @@ def _check_undoable(platform: Platform, operation: Operation) -> None:
     if _is_live(platform, operation):
         topic = operation.topic
         raise UsageError(
-            f"{topic}: its {operation.work.value} is past the point of undoing; finish it with: "
+            f"{topic}: its {operation.work.value} can no longer be cancelled; finish it with: "
             f"leanops rebuild {topic} --resume"
         )
 
 
 def _refuse_late(platform: Platform, operation: Operation) -> None:
-    """A worker may stand just before it puts its tables in place: on a table with a newer head it is refused."""
+    """Give live tables a newer head, so that a worker just before its swap is refused."""
     for view in _live_tables(platform, operation).values():
         if view and view.head is not None:
             said = {"leanops.kind": "cancelled", "leanops.operation": operation.operation_id}
@@ -224,9 +226,9 @@ def _live_heads(platform: Platform, operation: Operation) -> dict[str, int | Non
 
 
 def _is_live(platform: Platform, operation: Operation) -> bool:
-    """Whether a table or the schema shows something of the operation already."""
+    """Whether anything of the operation is live."""
     if operation.scope == Scope.NONE and operation.work == Work.DEPLOY:
-        # All it has to do is a single write, and whoever stands before it cannot be refused.
+        # It consists of a single write, and a worker just before that cannot be refused.
         return True
     standardized, curated = _live_tables(platform, operation).values()
     return (
@@ -244,8 +246,8 @@ def _is_back(standardized: TableView, operation: Operation) -> bool:
     return standardized.head == operation.back_to or before is None or not is_ancestor(standardized, before)
 
 
-def _found(platform: Platform, topic: str) -> Standing:
-    found = standing(platform, topic)
+def _found(platform: Platform, topic: str) -> UnfinishedOperation:
+    found = unfinished_operation(platform, topic)
     if found is None:
-        raise UsageError(f"topic {topic!r} has no unfinished operation; there is nothing to go on with or to undo")
+        raise UsageError(f"topic {topic!r} has no unfinished operation; there is nothing to resume or cancel")
     return found

@@ -20,7 +20,7 @@ from leanops.usecases.pipeline.stored_rows import BROADCAST_KEYS
 from leanops.usecases.platform import Platform
 
 
-def carry_over(shadow: Shadow) -> None:
+def keep_older_versions(shadow: Shadow) -> None:
     """Put these versions, read again from RAW, into the shadow of Curated where they pass."""
     mark = f"{shadow.operation.operation_id}/carried"
     target = shadow.find(shadow.curated)

@@ -16,7 +16,7 @@ from leanops.usecases.audit import record_action
 from leanops.usecases.journal import schema_of_version
 from leanops.usecases.leases import Lease, held
 from leanops.usecases.operation_log import begin, check_free
-from leanops.usecases.operations.execute import carry_out
+from leanops.usecases.operations.execute import execute
 from leanops.usecases.operations.shadow import Progress, quiet
 from leanops.usecases.operations.start import new_operation, settle
 from leanops.usecases.pipeline.late_batches import has_late_batches
@@ -32,7 +32,7 @@ class Rollback:
     snapshot: int
     """The snapshot of Standardized that comes back."""
     curated_snapshot: int | None
-    """The one of Curated that goes with it; None where Curated is made anew from Standardized."""
+    """The snapshot of Curated that goes with it; None if Curated is rebuilt from Standardized."""
     rows_now: int
     rows_then: int
     batches: tuple[str, ...]
@@ -42,7 +42,7 @@ class Rollback:
     by_replace: bool
     """Whether a rebuild lies between, so that the table is brought back by a commit of its own."""
     leaving: int | None = None
-    """Keys that leave Curated; None where only building it anew can tell."""
+    """Keys that leave Curated; None if only the rebuild can tell."""
 
     @property
     def changes_nothing(self) -> bool:
@@ -100,7 +100,7 @@ def roll_back_topic(
         check_agreed(fresh, accept)
         operation = _operation(platform, fresh, schema, accept, lease)
         stage = Stage.GOING if operation.scope == Scope.NONE else Stage.BUILDING
-        carry_out(platform, begin(platform, operation, stage, lease), lease, progress)
+        execute(platform, begin(platform, operation, stage, lease), lease, progress)
     record_action(platform, "rollback", [topic], fresh.as_json())
     return fresh
 
@@ -152,7 +152,7 @@ def _then(platform: Platform, topic: str, view: TableView, target: int, now: Wat
     back = replace(view, head=target)
     if has_late_batches(platform, topic, STANDARDIZED, back):
         raise UsageError(
-            f"snapshot {target} of {view.name} holds a batch that had been given up and was committed late; choose one "
+            f"snapshot {target} of {view.name} holds an abandoned batch that was committed late; choose one "
             "from before it"
         )
     then = valid_watermark(back)

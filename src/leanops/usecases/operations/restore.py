@@ -75,7 +75,7 @@ def _restore_columns(platform: Platform, operation: Operation, name: str) -> Non
     platform.catalog.alter(name, {column: ("string", path) for path, column in operation.columns.items()})
 
 
-def take_back_errors(platform: Platform, operation: Operation) -> None:
+def restore_errors(platform: Platform, operation: Operation) -> None:
     """Put both error tables back, as far as this operation changed them; twice is once."""
     databases = platform.rules.databases
     for name, batch_id in (

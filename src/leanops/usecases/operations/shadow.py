@@ -1,4 +1,4 @@
-"""The tables of an operation that are built beside the live ones, and what both of them are made from."""
+"""The shadow tables that an operation builds, and what they are built from."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -18,11 +18,11 @@ from leanops.usecases.platform import Platform
 
 _TABLES = ("standardized", "parse_errors", "curated", "errors")
 Progress = Callable[[str, int, int], None]
-"""Told what is being built, how many rows are done, and how many there are."""
+"""Called with what is being built, the rows done and the rows in all."""
 
 
 def quiet(_what: str, _done: int, _rows: int) -> None:
-    """Nobody watches."""
+    """Report to nobody."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ def shadow_tables(platform: Platform, operation: Operation, attempt: int | None)
 
 
 def continue_attempts(platform: Platform, operation: Operation) -> None:
-    """Go on from what earlier attempts built, in tables of our own: whoever built those may still be at work on them.
+    """Continue from what earlier attempts built, in forks of their tables: their workers may still be writing to them.
 
     Curated comes first, so that Standardized is at least what Curated was made from.
     """
@@ -134,7 +134,7 @@ class Shadow:
         return self.operation.new_key and bool(self.schema.keys.pii)
 
     def create(self, name: str, definition: TableDefinition) -> None:
-        """A table to build in, unless an earlier attempt left one to go on with."""
+        """Create a table to build in, unless an earlier attempt left one."""
         self.platform.catalog.create(name, replace(definition, is_shadow=True))
 
     def append_errors(self, rows: DataFrame, name: str) -> None:

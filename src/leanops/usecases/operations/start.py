@@ -1,4 +1,4 @@
-"""Operations begin here: what was begun before is settled, and the tables are written down as they are."""
+"""Starts operations: open batches are settled first, then the tables are recorded as they are."""
 
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -13,7 +13,7 @@ from leanops.usecases.journal import abandon
 from leanops.usecases.leases import Lease, held
 from leanops.usecases.operation_log import begin, check_free
 from leanops.usecases.operations.compare import Comparison
-from leanops.usecases.operations.execute import carry_out
+from leanops.usecases.operations.execute import execute
 from leanops.usecases.operations.shadow import Progress, quiet
 from leanops.usecases.pipeline.late_batches import without_late_batches
 from leanops.usecases.pipeline.run_history import complete_begun
@@ -32,21 +32,21 @@ def rebuild_topic(
 ) -> Comparison | None:
     """Standardized from RAW and Curated from it, or Curated alone, under the active schema.
 
-    With `new_key` what is sealed may be sealed with another key than before.
+    With `new_key`, values may be sealed with another key than before.
     """
     if new_key and scope != Scope.BOTH:
         raise UsageError("both tables are sealed with one key; rebuild both: leave --curated out")
     find_topic(platform, topic)
     schema = platform.schemas.active(topic)
     table = platform.rules.databases.standardized_table(topic)
-    # From RAW a table can be made whatever became of its watermark; from Standardized it cannot.
+    # A table can be rebuilt from RAW without its watermark, but not from Standardized.
     is_there = has_head(platform, table) if scope == Scope.BOTH else has_rows(platform, table)
     if schema is None or not is_there:
         raise UsageError(f"topic {topic!r} has no tables to rebuild yet; run: leanops cycle --topic {topic}")
     with held(platform, f"topic/{topic}", wait_s=platform.rules.operations.wait_s) as lease:
         check_free(platform, topic)
         check_running(platform, topic)
-        # Both tables are made from RAW, so what is wrong with a batch in them goes with it.
+        # Both tables are rebuilt from RAW, so a wrong batch in them disappears.
         settle(platform, topic, schema, lease, accept_counts=scope == Scope.BOTH)
         found = rebuild_held(
             platform, topic, schema, lease, scope=scope, accept=accept, new_key=new_key, progress=progress
@@ -66,7 +66,7 @@ def rebuild_held(
     new_key: bool = False,
     progress: Progress = quiet,
 ) -> Comparison | None:
-    """The same under a lease that is held, for a topic whose batches are settled."""
+    """Rebuild under a lease that is held, after `settle`."""
     work = Work.REBUILD if scope == Scope.BOTH else Work.RECURATE
     operation = new_operation(
         platform,
@@ -79,13 +79,13 @@ def rebuild_held(
         new_key=new_key,
         lease=lease,
     )
-    return carry_out(platform, begin(platform, operation, Stage.BUILDING, lease), lease, progress)
+    return execute(platform, begin(platform, operation, Stage.BUILDING, lease), lease, progress)
 
 
 def settle(platform: Platform, topic: str, active: Schema | None, lease: Lease, *, accept_counts: bool = False) -> None:
-    """Finish batches that are committed and give up those that are not: the operation starts from whole tables.
+    """Complete committed batches and abandon the others, so that an operation starts from whole tables.
 
-    A commit whose rows are not those that were counted stops it, unless its counts are accepted.
+    Raises if a commit has other rows than were counted, unless its counts are accepted.
     """
     databases = platform.rules.databases
     complete_begun(platform, "operation", topic, active, lease, accept_counts=accept_counts)
@@ -106,7 +106,7 @@ def new_operation(
     new_key: bool = False,
     lease: Lease,
 ) -> Operation:
-    """An operation on the tables as they are now; raises where they are sealed with another key than ours."""
+    """An operation on the tables as they are now; raises if they are sealed with another key."""
     databases = platform.rules.databases
     raw = platform.catalog.load(databases.raw_table(topic))
     standardized = _clean(platform, topic, STANDARDIZED, databases.standardized_table(topic), scope, lease)
@@ -135,7 +135,7 @@ def new_operation(
 
 
 def _clean(platform: Platform, topic: str, layer: str, name: str, scope: Scope, lease: Lease) -> TableView | None:
-    """A table without late batches; one that is replaced by rows from RAW may keep what cannot be taken out."""
+    """A table without late batches; one that is rebuilt from RAW may keep those that cannot be removed."""
     table = platform.catalog.load(name)
     try:
         return without_late_batches(platform, topic, layer, table, lease) if table else None
@@ -146,7 +146,7 @@ def _clean(platform: Platform, topic: str, layer: str, name: str, scope: Scope, 
 
 
 def _key_check(platform: Platform, topic: str, schema: Schema, tables: Sequence[TableView | None]) -> str:
-    """The check value of our key where the schema seals; raises where a table is sealed with another one."""
+    """The check value of the key if the schema seals; raises if a table is sealed with another key."""
     if not schema.seals:
         return ""
     marks = [mark for table in tables if table and (mark := valid_watermark(table))]
@@ -161,7 +161,7 @@ def has_head(platform: Platform, table: str) -> bool:
 
 
 def has_rows(platform: Platform, table: str) -> bool:
-    """Whether a table was ever written by a batch; raises where it was, and the watermark that says so is lost."""
+    """Whether a batch ever wrote to a table; raises if it did and the watermark is lost."""
     view = platform.catalog.load(table)
     if view is None or view.head is None:
         return False
@@ -174,7 +174,7 @@ def has_rows(platform: Platform, table: str) -> bool:
 
 
 def _standardized(view: TableView | None, scope: Scope) -> Place | None:
-    """Made anew it has the next number; else it is read as far as its newest batch."""
+    """Standardized with its next number if it is rebuilt, else with that of its newest batch."""
     if view is None:
         return None
     mark = valid_watermark(view)

@@ -1,4 +1,4 @@
-"""What was built beside the live tables takes their place: error rows first, Standardized, Curated last."""
+"""Replaces the live tables by the shadow tables: error rows first, then Standardized, Curated last."""
 
 from collections.abc import Mapping
 from contextlib import suppress
@@ -29,7 +29,7 @@ from leanops.usecases.platform import Platform
 
 
 def swap(shadow: Shadow) -> None:
-    """Put the new tables in place, each in one commit with its watermark; what an earlier try did stays."""
+    """Replace each table in one commit with its watermark; what an earlier attempt did is kept."""
     done = {}
     if shadow.operation.scope == Scope.BOTH:
         _put_errors(shadow, shadow.parse_errors, shadow.platform.rules.databases.parse_errors)
@@ -46,7 +46,7 @@ def swap(shadow: Shadow) -> None:
 
 
 def head_to_replace(platform: Platform, operation: Operation, layer: str, name: str, lease: Lease) -> int | None:
-    """The head of a live table; raises CommitRefusedError where it holds other rows than when the operation began."""
+    """The head of a live table; raises CommitRefusedError if its rows have changed since the operation began."""
     view, expected, agreed = platform.catalog.load(name), operation.head_of(layer), operation.agreed_heads
     if view is None or is_same_data(view, expected) or (layer in agreed and agreed[layer] == view.head):
         return view.head if view else None
@@ -89,7 +89,7 @@ def _swap_curated(shadow: Shadow) -> LayerResult:
     there = _committed(shadow, shadow.live_curated, curated_batch(shadow))
     if there:
         return there
-    # Standardized is in its place by now, whether it was made anew, brought back or left alone.
+    # Standardized is in place by now, whether it was rebuilt, rolled back or left alone.
     read = shadow.view(shadow.live_standardized)
     ours = has_batch(read, shadow.operation.standardized_batch)
     mark = watermark_from(ours) if ours else valid_watermark(read)
@@ -106,7 +106,7 @@ def _swap_curated(shadow: Shadow) -> LayerResult:
 
 
 def _take_place(shadow: Shadow, target: str, source: str, batch: Batch, summary: Mapping[str, str]) -> LayerResult:
-    """One commit, found again if its answer is lost; the table itself refuses it where others were there first."""
+    """Commit once, found again if the answer is lost; the table refuses it if another writer was first."""
     platform = shadow.platform
     built = shadow.view(source)
     assert built.head is not None
@@ -116,7 +116,7 @@ def _take_place(shadow: Shadow, target: str, source: str, batch: Batch, summary:
     try:
         platform.catalog.take_place(target, source, built.head, summary, only_at=head, after=batch.batch_seq)
     except Exception:
-        # Whatever was said, the table knows.
+        # Whatever the engine answered, the table decides.
         if _committed(shadow, target, batch) is None:
             raise
     platform.step(f"after replace {batch.layer}")
@@ -126,7 +126,7 @@ def _take_place(shadow: Shadow, target: str, source: str, batch: Batch, summary:
 
 
 def _committed(shadow: Shadow, target: str, batch: Batch) -> LayerResult | None:
-    """The batch as the live table holds it, if it does; what it was made from may be gone by then."""
+    """The batch as committed to the live table, if it is; its shadow may be gone by then."""
     view = shadow.platform.catalog.load(target)
     snapshot = has_batch(view, batch.batch_id) if view else None
     mark = watermark_from(snapshot) if snapshot else None

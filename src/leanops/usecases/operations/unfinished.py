@@ -1,32 +1,34 @@
-"""Operations that a crash left are finished, each at its own pace."""
+"""Resumes unfinished operations, each with its own backoff."""
 
 from collections.abc import Callable
 from dataclasses import replace
 
 from leanops.domain.errors import LeaseHeldError, OperationBlockedError, StaleOperationError
-from leanops.domain.table.operation import Standing
+from leanops.domain.table.operation import UnfinishedOperation
 from leanops.ports.state import ATTEMPTS
 from leanops.usecases.attempts import record_failure, wait_left_ms
-from leanops.usecases.operation_log import all_standing
+from leanops.usecases.operation_log import unfinished_operations
 from leanops.usecases.operations.execute import OPERATION, resume
 from leanops.usecases.platform import Actor, Platform
 
 
-def finish_operations(platform: Platform, tell: Callable[[str], None] = lambda _line: None) -> int:
-    """Go on with every unfinished operation that waits for nobody; how many came to their end."""
-    return sum(finish(platform, found, tell) for found in all_standing(platform).values() if is_due(platform, found))
+def resume_unfinished(platform: Platform, tell: Callable[[str], None] = lambda _line: None) -> int:
+    """Resume every unfinished operation that is due; returns how many were finished."""
+    return sum(
+        finish(platform, found, tell) for found in unfinished_operations(platform).values() if is_due(platform, found)
+    )
 
 
-def is_due(platform: Platform, found: Standing) -> bool:
-    """Whether to go on with it now: it waits for no person, and for no backoff after a failure."""
+def is_due(platform: Platform, found: UnfinishedOperation) -> bool:
+    """Whether to resume it now: it is not blocked, parked or waiting after a failure."""
     stored = platform.state.get(ATTEMPTS, (f"{found.operation.topic}/{OPERATION}",))
     if found.blocked or stored is None:
         return not found.blocked
     return not stored.row["parked"] and not wait_left_ms(platform, stored.row)
 
 
-def finish(platform: Platform, found: Standing, tell: Callable[[str], None] = lambda _line: None) -> bool:
-    """Go on with one operation; whether it came to its end. A failure is counted, and tried again later."""
+def finish(platform: Platform, found: UnfinishedOperation, tell: Callable[[str], None] = lambda _line: None) -> bool:
+    """Resume one operation; returns whether it was finished. A failure is counted and retried later."""
     topic, work = found.operation.topic, found.operation.work.value
     try:
         resume(replace(platform, actor=Actor(platform.owner, "cycle")), topic)

@@ -1,4 +1,4 @@
-"""One commit, exactly once: under the lease, found again if its answer is lost, and checked against the counts."""
+"""Commits a batch exactly once: under the lease, found again if the answer is lost, checked against the counts."""
 
 from leanops.domain.errors import CommitRefusedError, UnbalancedBatchError
 from leanops.domain.table.batch import Batch
@@ -21,12 +21,12 @@ def commit(platform: Platform, lake: Lake, prepared: Prepared, lease: Lease) -> 
     try:
         lake.merge(prepared.source_rows, prepared.merge)
     except Exception:
-        # Whatever was said, the table knows: an error after the commit must not make us write it twice.
+        # Whatever the engine answered, the table decides: an error after the commit must not lead to a second one.
         table = platform.catalog.load(prepared.table)
         if table is None or not has_batch(table, batch.batch_id):
             raise
     platform.step("after merge")
-    # Whoever took over the topic meanwhile records this batch too; a late writer must not do it again.
+    # A worker that took over the topic meanwhile records this batch too; a late writer must not do it again.
     check(platform, lease)
     table = platform.catalog.load(prepared.table)
     if table is None or not has_batch(table, batch.batch_id):
@@ -34,7 +34,7 @@ def commit(platform: Platform, lake: Lake, prepared: Prepared, lease: Lease) -> 
     snapshot = has_batch(without_late_batches(platform, batch.topic, batch.layer, table, lease), batch.batch_id)
     if snapshot is None:
         raise CommitRefusedError(
-            f"{batch.topic}: a batch that had been given up was committed late; it was taken out of {prepared.table} "
+            f"{batch.topic}: an abandoned batch was committed late; it was removed from {prepared.table} "
             "together with this one, and the next cycle reads both again"
         )
     check_added(platform, batch, prepared.table, snapshot, prepared.counts.inserted + prepared.counts.updated)
@@ -45,7 +45,7 @@ def commit(platform: Platform, lake: Lake, prepared: Prepared, lease: Lease) -> 
 
 
 def check_added(platform: Platform, batch: Batch, table: str, snapshot: Snapshot, expected: int) -> None:
-    """The table's own number of added rows must be ours; where it is not, the topic is parked at once."""
+    """Park the topic and raise if the snapshot added another number of rows than were counted."""
     if snapshot.added_records != expected:
         reason = (
             f"{table}: snapshot {snapshot.snapshot_id} added {snapshot.added_records} rows, not {expected}; "

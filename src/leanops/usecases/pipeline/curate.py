@@ -59,19 +59,19 @@ def prepare(
 
 
 def source_moved(platform: Platform, topic: str, schema: Schema, lease: Lease) -> bool:
-    """Whether Curated was made from a Standardized that is no more."""
+    """Whether Curated was built from a Standardized that no longer exists."""
     databases = platform.rules.databases
     source = platform.catalog.load(databases.standardized_table(topic))
     target = platform.catalog.load(databases.curated_table(schema.table_name))
     mark = valid_watermark(target) if target else None
     if source is None or mark is None:
         return False
-    # A late batch must not speak for a table that was rolled back beneath it.
+    # A late batch on top of a table must not hide that the table was rolled back.
     return has_moved(without_late_batches(platform, topic, STANDARDIZED, source, lease), mark)
 
 
 def curated_definition(schema: Schema) -> TableDefinition:
-    """The Curated table of a schema; raises where it has columns that no table may have any more."""
+    """The Curated table of a schema; raises if it has columns that are no longer allowed."""
     remedy = "give them other names in the schema and deploy it with --rebuild"
     names = [column.name for column in schema.payload_columns]
     check_names(schema.table_name, names, CURATED_SYSTEM_COLUMNS, remedy)
@@ -89,7 +89,7 @@ def curated_table(platform: Platform, schema: Schema) -> TableView:
         if not is_promotion(today, said):
             raise UsageError(
                 f"{name}.{column} is {today} and the schema says {said}, which cannot be done in place; "
-                "make Curated anew with: leanops rebuild TOPIC --curated"
+                "rebuild Curated with: leanops rebuild TOPIC --curated"
             )
     added = {
         column: (kind, wanted.comments.get(column, ""))
@@ -130,7 +130,7 @@ def _next_batch(
     mark: Watermark | None,
     lease: Lease,
 ) -> Batch | None:
-    """The batch that was begun and not committed, else a new one from what Standardized gained."""
+    """The open batch if it is still valid, else a new one from what Standardized gained."""
     start = mark.source_to if mark and not has_moved(source, mark) else 0
     last = checkpoint(platform, topic, CURATED)
     before = mark.key_check if mark else str((last and last["key_check"]) or "")
@@ -187,7 +187,7 @@ def _new_batch(
 
 
 def _check_columns(topic: str, schema: Schema, source: TableView) -> None:
-    """Before a batch is begun: what it is begun with, it is repeated with."""
+    """Check before a batch begins, because it is repeated with the same schema."""
     known = set(source.columns) - set(STANDARDIZED_SYSTEM_COLUMNS)
     missing = [column.name for column in schema.payload_columns if not column.path and column.name not in known]
     if missing:
@@ -198,7 +198,7 @@ def _check_columns(topic: str, schema: Schema, source: TableView) -> None:
 
 
 class _Work:
-    """The work on one batch; each step names what the next one needs."""
+    """The work on one batch."""
 
     def __init__(
         self, platform: Platform, lake: Lake, batch: Batch, schema: Schema, source: TableView, target: TableView

@@ -39,7 +39,7 @@ class Memory:
             return Memory()
         said = json.loads(str(stored.row["paths"]))
         if "seen" not in said:
-            # Written by an earlier version: to begin anew costs one batch without drift, and no row is doubled.
+            # Written by an earlier version: starting over costs one batch without drift, and doubles no row.
             return Memory(revision=stored.revision)
         earlier = {path: _before(*entry) for path, entry in said["seen"].items()}
         return Memory(

@@ -1,4 +1,4 @@
-"""A batch that was given up while its worker stalled, and was committed all the same, is taken out again."""
+"""Removes late batches: abandoned while their worker stalled, and committed after all."""
 
 from collections.abc import Sequence
 from itertools import takewhile
@@ -14,10 +14,10 @@ from leanops.usecases.platform import Platform
 
 
 def without_late_batches(platform: Platform, topic: str, layer: str, table: TableView, lease: Lease) -> TableView:
-    """A table as it is once every late batch is out of it; whoever works on it starts from this view.
+    """The table without late batches; any work on it starts from this view.
 
-    It is rolled back to before the oldest of them, and loses what was committed since: compactions, and the batch under
-    way, which was counted without the late one. Where it cannot be rolled back the topic is parked.
+    It is rolled back to before the oldest late batch, and loses what was committed since: compactions, and the batch in
+    progress, which was counted without the late one. If it cannot be rolled back, the topic is parked.
     """
     newest = _newest(platform, topic, layer, table)
     late = _late(platform, topic, layer, table, newest)
@@ -28,8 +28,8 @@ def without_late_batches(platform: Platform, topic: str, layer: str, table: Tabl
     obstacle = _obstacle(platform, topic, layer, table, newest[: newest.index(oldest)], late)
     if obstacle:
         reason = (
-            f"{table.name}: batch {oldest.batch_id} had been given up and was committed late, and cannot be taken out "
-            f"again, because {obstacle}; rebuild from RAW with: leanops rebuild {topic}"
+            f"{table.name}: batch {oldest.batch_id} had been abandoned and was committed late, and cannot be removed, "
+            f"because {obstacle}; rebuild from RAW with: leanops rebuild {topic}"
         )
         record_failure(platform, topic, layer, reason, park=True)
         raise UnbalancedBatchError(reason)
@@ -41,23 +41,23 @@ def without_late_batches(platform: Platform, topic: str, layer: str, table: Tabl
 
 
 def has_late_batches(platform: Platform, topic: str, layer: str, table: TableView) -> bool:
-    """Whether a batch that was given up is in a table."""
+    """Whether a table holds an abandoned batch."""
     return bool(_late(platform, topic, layer, table, _newest(platform, topic, layer, table)))
 
 
 def is_abandoned(platform: Platform, topic: str, layer: str, batch_id: str) -> bool:
-    """Whether a batch was given up."""
+    """Whether a batch was abandoned."""
     return platform.state.get(ABANDONED_BATCHES, (pipeline_id(topic, layer), batch_id)) is not None
 
 
 def _newest(platform: Platform, topic: str, layer: str, table: TableView) -> list[Snapshot]:
-    """The snapshots since the one of the checkpoint, newest first; all of them where that is not in the table."""
+    """The snapshots since the checkpoint, newest first; all of them if its snapshot is gone."""
     last = checkpoint(platform, topic, layer)
     return list(takewhile(lambda one: not last or one.snapshot_id != last["snapshot_id"], table.ancestors()))
 
 
 def _late(platform: Platform, topic: str, layer: str, table: TableView, newest: Sequence[Snapshot]) -> list[Snapshot]:
-    """The batches among them that were given up; below one that is recorded everything was looked at before."""
+    """The abandoned batches among the newest snapshots; below a recorded batch everything was checked before."""
     keys = [(pipeline_id(topic, layer), one.batch_id) for one in newest if one.batch_id]
     found = platform.state.get_many(ABANDONED_BATCHES, list(dict.fromkeys(keys))) if keys else {}
     if not found:
@@ -73,7 +73,7 @@ def _late(platform: Platform, topic: str, layer: str, table: TableView, newest: 
 def _obstacle(
     platform: Platform, topic: str, layer: str, table: TableView, above: Sequence[Snapshot], late: Sequence[Snapshot]
 ) -> str | None:
-    """Why a table cannot go back to before its late batches."""
+    """Why a table cannot be rolled back to before its late batches."""
     ours = open_batch(platform, topic, layer)
     known = {one.batch_id for one in late} | ({ours.batch_id} if ours else set())
     if any(not is_compaction(one) and not is_empty(one) and one.batch_id not in known for one in above):

@@ -1,4 +1,4 @@
-"""What was done, written down: run records and drift, unique by batch and completed after a crash."""
+"""Records what was done: run history and drift, once for each batch, completed after a crash."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -74,7 +74,7 @@ def record(
 
 
 def _create_history(platform: Platform, name: str) -> None:
-    """The run history with every count of today; one made by an earlier version gets those it lacks."""
+    """Create the run history, or add the counts that an earlier version lacks."""
     wanted = OPS["job_run_history"]
     there = platform.catalog.create(name, wanted).columns
     missing = {column: (kind, "") for column, kind in wanted.columns.items() if column not in there}
@@ -83,7 +83,7 @@ def _create_history(platform: Platform, name: str) -> None:
 
 
 def record_once(platform: Platform, cycle_id: str, layers: Mapping[str, LayerResult], lease: Lease) -> None:
-    """Write the batches of one topic down unless an earlier try did."""
+    """Record the batches of one topic unless an earlier attempt did."""
     topics = {result.batch.topic: layers for result in layers.values()}
     record(platform, cycle_id, topics, dict.fromkeys(topics, lease), is_repeated=True)
 
@@ -113,7 +113,7 @@ def _record_drift(platform: Platform, topics: list[str], leases: Mapping[str, Le
 
 
 def _logged_drift(platform: Platform, log: str, topics: list[str]) -> set[tuple[str, ...]]:
-    """What drift_log has, where the note of it is missing: after a kill between both, or when the memory was lost."""
+    """What drift_log has, if the note of it is missing: after a kill between the two, or when the memory was lost."""
     where = {"source_layer": STANDARDIZED, "topic_name": topics}
     return {_identity(row) for row in platform.catalog.select(log, _DRIFT_IDENTITY, where)}
 
@@ -133,9 +133,9 @@ def complete_begun(
     *,
     accept_counts: bool = False,
 ) -> None:
-    """Finish what a crash left behind a commit: the checkpoint, the run record, and the open batch.
+    """Complete what a crash left undone after a commit: the checkpoint, the run record, and the open batch.
 
-    A commit whose rows are not those that were counted stays open, unless somebody accepts it as it is.
+    A commit with other rows than were counted stays open, unless its counts are accepted.
     """
     databases = platform.rules.databases
     tables = {STANDARDIZED: databases.standardized_table(topic)}

@@ -97,7 +97,7 @@ def _next_batch(
     mark: Watermark | None,
     lease: Lease,
 ) -> Batch | None:
-    """The batch that was begun and not committed, else a new one."""
+    """The open batch if it is still valid, else a new one."""
     last = checkpoint(platform, topic, STANDARDIZED)
     before = mark.key_check if mark else str((last and last["key_check"]) or "")
     sealed = key_check(platform, topic, seals=bool(schema and schema.keys.pii), before=before)
@@ -112,7 +112,7 @@ def _next_batch(
         and not is_abandoned(platform, topic, STANDARDIZED, begun.batch_id)
     ):
         return begun
-    # What it was begun with no longer holds: another schema may make other keys of the same events.
+    # The open batch no longer applies: another schema may give the same events other keys.
     begin_another(platform, topic, STANDARDIZED, target.name, lease)
     source = new_range(raw, mark)
     if source is None:
@@ -127,7 +127,7 @@ def _next_batch(
 
 
 def _timeline(batch: Batch, mark: Watermark | None, last: Row | None) -> Timeline:
-    """The table's history goes on, or forks where the state store has seen a newer batch than the table has now."""
+    """The table's timeline, forked if the state store knows a newer batch than the table has."""
     if mark is None:
         return Timeline(batch.batch_id) if last is None else Timeline.parse(str(last["timeline"] or ""))
     if last and int(last["batch_seq"] or 0) > mark.batch_seq:
@@ -136,7 +136,7 @@ def _timeline(batch: Batch, mark: Watermark | None, last: Row | None) -> Timelin
 
 
 def _position(mark: Watermark | None, begun: Batch) -> int | None:
-    """Where a batch that was begun must start to still be the next one."""
+    """Where the open batch must start to still be the next one."""
     return None if mark is None or begun.is_gap else mark.source_to
 
 
@@ -171,7 +171,7 @@ def _named_paths(schema: Schema | None) -> list[str]:
 
 
 class _Work:
-    """The work on one batch; each step names what the next one needs."""
+    """The work on one batch."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""A schema goes live: validated, compared with the active one, its tables made anew where it asks for that."""
+"""Deploys a schema: validates it, compares it with the active one, and rebuilds tables if needed."""
 
 import json
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from leanops.usecases.leases import Lease, held
 from leanops.usecases.operation_log import begin, check_free
 from leanops.usecases.operations.activate import fingerprint, record_version
 from leanops.usecases.operations.compare import Comparison
-from leanops.usecases.operations.execute import carry_out
+from leanops.usecases.operations.execute import execute
 from leanops.usecases.operations.shadow import Progress, quiet
 from leanops.usecases.operations.start import has_rows, new_operation, rebuild_held, settle
 from leanops.usecases.platform import Platform, secret_key
@@ -29,7 +29,7 @@ class Consent:
     """What the owner agrees to beyond events that come from now on."""
 
     rebuild: bool = False
-    """A breaking change may make tables anew."""
+    """A breaking change may rebuild tables."""
     recurate: bool | None = None
     """Old rows follow the new schema; None lets the plan decide where the change is additive."""
     missing: Accepted = 0
@@ -111,7 +111,7 @@ def _audit(platform: Platform, topic: str, deployed: Deployed, source: str, acti
         record_action(platform, action, [topic], details)
 
 
-def keys_unasked(
+def unapproved_keys(
     platform: Platform, topic: str, schema: Schema, changes: Difference, consent: Consent, plan: SchemaPlan
 ) -> int:
     """How many keys would leave Curated, by the plan, that nobody has let go; of a sample only building tells."""
@@ -160,14 +160,14 @@ def _deployed(
         lease=lease,
     )
     stage = Stage.GOING if scope == Scope.NONE else Stage.BUILDING
-    comparison = carry_out(platform, begin(platform, operation, stage, lease), lease, progress)
+    comparison = execute(platform, begin(platform, operation, stage, lease), lease, progress)
     return Deployed(schema, True, scope, comparison)
 
 
 def _scope(
     platform: Platform, topic: str, schema: Schema, changes: Difference, consent: Consent, plan: SchemaPlan | None
 ) -> Scope:
-    """Which tables have to be made anew: those there are, where the change or the owner asks for it."""
+    """Which tables have to be rebuilt: those that exist, if the change or the owner asks for it."""
     databases = platform.rules.databases
     if not has_rows(platform, databases.standardized_table(topic)):
         return Scope.NONE

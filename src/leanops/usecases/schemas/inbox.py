@@ -1,4 +1,4 @@
-"""A schema file that waits goes live, or into failed/ with every reason."""
+"""Takes waiting schema files: each is deployed, or moved to failed/ with every reason."""
 
 from collections.abc import Iterator
 
@@ -7,7 +7,7 @@ from leanops.domain.problems import Code, Problem
 from leanops.domain.schema.model import Schema
 from leanops.domain.table.operation import Accept
 from leanops.ports.schemas import Pending
-from leanops.usecases.operation_log import standing
+from leanops.usecases.operation_log import unfinished_operation
 from leanops.usecases.operations.execute import cancel
 from leanops.usecases.operations.unfinished import finish, is_due
 from leanops.usecases.platform import Platform
@@ -17,7 +17,7 @@ from leanops.usecases.schemas.validate import Candidate, Intake, Outcome, Verdic
 
 
 def take_pending(platform: Platform, pending: Pending) -> Verdict:
-    """Deploy or refuse a file that waits; taking it twice, or after a crash anywhere, comes to the same end."""
+    """Deploy or refuse a waiting file; repeating it, or resuming after a crash, has the same result."""
     try:
         waits = _held_up(platform, pending.topic)
         return Verdict(pending, Outcome.WAITING, reason=waits) if waits else _taken(platform, pending)
@@ -47,11 +47,11 @@ def _taken(platform: Platform, pending: Pending) -> Verdict:
 
 
 def _held_up(platform: Platform, topic: str) -> str | None:
-    """Finish what a crash left: it may be this very file. Says why the topic cannot be had, if it cannot."""
-    begun = standing(platform, topic)
+    """Resume an unfinished operation, which may be of this very file; returns why the topic is not available."""
+    begun = unfinished_operation(platform, topic)
     if begun and is_due(platform, begun):
         finish(platform, begun)
-        begun = standing(platform, topic)
+        begun = unfinished_operation(platform, topic)
     if begun and begun.blocked and begun.operation.is_from_a_file:
         # Blocked only after a crash: it is undone, and the file, still there, is refused in its turn.
         cancel(platform, topic)

@@ -11,7 +11,7 @@ from leanops.domain.schema.model import Schema
 from leanops.domain.schema.plan import SchemaPlan
 from leanops.usecases.operations.start import has_rows
 from leanops.usecases.platform import Platform
-from leanops.usecases.schemas.deploy import Consent, keys_unasked
+from leanops.usecases.schemas.deploy import Consent, unapproved_keys
 
 LOOKED_AT = 10_000
 """About so many events are asked whether they have the keys of a file that nobody looks at."""
@@ -42,7 +42,7 @@ def gate(
     if plan is None:
         return Gate(None, [], 0)
     problems = problems_on_rows(schema, plan, accept_unseen=accept_unseen)
-    return Gate(plan, problems, keys_unasked(platform, topic, schema, changes, consent, plan))
+    return Gate(plan, problems, unapproved_keys(platform, topic, schema, changes, consent, plan))
 
 
 def plan_on_rows(
@@ -58,7 +58,7 @@ def plan_on_rows(
     if found.kind is Kind.NEUTRAL and not recurates:
         return None
     decides = recurates or _decides(platform, schema, found)
-    if not (decides or is_shown or _reads_keys_anew(schema, found)):
+    if not (decides or is_shown or _changes_keys(schema, found)):
         return None
     databases = platform.rules.databases
     raw = platform.catalog.load(databases.raw_table(topic))
@@ -81,7 +81,7 @@ def _decides(platform: Platform, schema: Schema, found: Difference) -> bool:
     return follows or schema.policies.cde_error_rate_fail is not None
 
 
-def _reads_keys_anew(schema: Schema, found: Difference) -> bool:
+def _changes_keys(schema: Schema, found: Difference) -> bool:
     """Whether the file names a key, a version or a period that events are not keyed and ordered by today."""
     return found.needs_raw and bool(schema.keys.named)
 

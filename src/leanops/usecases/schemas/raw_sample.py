@@ -1,4 +1,4 @@
-"""RAW as a schema would read it: the rows Standardized would hold if it were made anew, and nothing written."""
+"""RAW as a schema would read it: the rows a rebuilt Standardized would hold; nothing is written."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -30,9 +30,9 @@ class SchemaPart:
 
     def turn(self) -> int:
         """Finish operations that a crash left, then take every file that has stopped changing; how many there were."""
-        from leanops.usecases.operations.unfinished import finish_operations
+        from leanops.usecases.operations.unfinished import resume_unfinished
 
-        finished = finish_operations(self._platform, lambda line: self._tell(SCHEMAS, line))
+        finished = resume_unfinished(self._platform, lambda line: self._tell(SCHEMAS, line))
         waiting = self._platform.schemas.pending()
         for kept in (self._seen, self._told, self._problems):
             for gone in kept.keys() - set(waiting):
