@@ -14,7 +14,7 @@ from leanops.domain.problems import Code, Problem
 from leanops.domain.schema.diff import Change, Difference, Kind
 from leanops.domain.schema.infer import InferredColumn
 from leanops.domain.schema.lint import Finding as Lint
-from leanops.domain.schema.model import ColumnType, DateFormat, TypeName
+from leanops.domain.schema.model import ColumnType, DateFormat
 from leanops.domain.schema.plan import Example, FailureGroup, SchemaPlan, Unseen
 from leanops.domain.table.batch import Batch
 from leanops.domain.table.history import Snapshot
@@ -93,8 +93,8 @@ INFERRED = Inferred(
     is_sample=False,
     keys={"version": "$.v"},
     columns=(
-        InferredColumn("a", "$.a", ColumnType(TypeName.DECIMAL, 18, 2), DateFormat.ISO, True, "hmac", 3, "why"),
-        InferredColumn("d", "$.d", ColumnType(TypeName.DATE), DateFormat.COMPACT, False, None, 2, "why"),
+        InferredColumn("a", "$.a", ColumnType("DECIMAL", 18, 2), DateFormat.ISO, True, "hmac", 3, "why"),
+        InferredColumn("d", "$.d", ColumnType("DATE"), DateFormat.COMPACT, False, None, 2, "why"),
     ),
     notes=("look",),
     never_filled=("$.z",),

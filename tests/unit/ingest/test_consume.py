@@ -224,7 +224,7 @@ def test_a_burial_that_fails_leaves_the_message_in_its_queue(hub: Hub, clock: Cl
     stream = Stream(hub, dislikes=b"guilty")
     aws = aws_on(hub, delivery=stream, files=Full())
     for _ in range(OWN_FAILURES + 2):
-        source.poll(lambda event: process(aws, event, Time(questions=20)))
+        source.poll(lambda event: process(aws, event, Time(questions=6)))
         clock.advance(361)
     assert list(source.bodies) == ["id-guilty"]
 
