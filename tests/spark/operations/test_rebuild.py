@@ -16,6 +16,7 @@ from leanops.usecases.cycle.run import _Cycle
 from leanops.usecases.operation_log import unfinished_operation
 from leanops.usecases.operations.execute import cancel, resume
 from leanops.usecases.operations.plan_rollback import plan_rollback, roll_back_topic
+from leanops.usecases.operations.shadow import shadow_tables
 from leanops.usecases.operations.start import rebuild_topic
 from leanops.usecases.schemas.deploy import Consent, deploy_schema
 from leanops.usecases.topics.registry import pause_topic, resume_topic
@@ -281,6 +282,29 @@ def test_a_rebuild_that_stalled_before_its_commit_changes_nothing_any_more(world
     world.publish("orders", events(6, 7))
     assert world.cycle()["orders"].outcome == "done"
     assert sorted(row["a"] for row in world.curated("orders")) == list(range(7))
+    balance = whole_topic(sources_of(world), "orders")
+    assert balance.balanced, balance.complaints()
+
+
+def test_what_is_written_to_a_shadow_after_the_comparison_does_not_go_live(world: World) -> None:
+    world.add("orders", plain())
+    world.publish("orders", events(0, 4))
+    world.cycle()
+    emptied: list[str] = []
+
+    def step(name: str) -> None:
+        """Once the tables are compared, a worker that lost the lease long ago empties them."""
+        if name == "after going":
+            begun = unfinished_operation(world.platform(), "orders")
+            assert begun is not None
+            shadows = shadow_tables(world.platform(), begun.operation, begun.operation.attempts[-1])
+            emptied.extend(shadows[layer] for layer in ("standardized", "curated"))
+            for table in emptied:
+                world.embedded.spark().sql(f"DELETE FROM leanops.{table}")
+
+    rebuild_topic(world.platform(step=step), "orders")
+    assert len(emptied) == 2
+    assert sorted(row["a"] for row in world.curated("orders")) == [0, 1, 2, 3]
     balance = whole_topic(sources_of(world), "orders")
     assert balance.balanced, balance.complaints()
 
