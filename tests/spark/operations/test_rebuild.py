@@ -159,7 +159,7 @@ def test_keys_that_would_go_missing_stop_a_rebuild_until_somebody_agrees(world: 
     held = world.cycle()["orders"]
     assert (held.outcome, "--accept-missing" in str(held.reason)) == ("paused", True)
     assert len(world.curated("orders")) == 4
-    with pytest.raises(OperationBlockedError, match=r"--resume --accept-missing 2, or undo"):
+    with pytest.raises(OperationBlockedError, match=r"--resume --accept-missing 2, or cancel"):
         resume(world.platform(), "orders", accept=1)
     found = resume(world.platform(), "orders", accept=2)
     assert found is not None
@@ -357,7 +357,7 @@ def test_what_people_said_of_an_error_stays_and_its_tries_are_counted(world: Wor
     world.cycle()
     catalog, table = world.embedded.platform.catalog, world.databases.errors
     ours = [row for row in world.errors(table, "orders") if row["message_id"] == "m0"]
-    catalog.replace(table, f"error_id = '{ours[0]['error_id']}'", [{**ours[0], "status": "DISCARDED"}])
+    catalog.replace(table, {"error_id": ours[0]["error_id"]}, [{**ours[0], "status": "DISCARDED"}])
     for _ in range(2):
         rebuild_topic(world.platform(), "orders")
     found = {row["message_id"]: row for row in world.errors(table, "orders")}
