@@ -16,6 +16,7 @@ from leanops.adapters.aws.state import DynamoState
 from leanops.domain.event.envelope import Envelope, envelopes_in
 from leanops.domain.event.names import queue_name
 from leanops.ports.state import SCHEMA_REGISTRY, WORKERS
+from tests.support.dynamo import create_tables
 from tests.support.engines import moto, require
 from tests.support.pubsub.cloud import Cloud
 from tests.support.pubsub.processes import bridge, until
@@ -62,7 +63,7 @@ def account(endpoint: str) -> Iterator[Account]:
     place = {"LocationConstraint": "eu-west-1"}
     boto3.client("s3", endpoint_url=endpoint).create_bucket(Bucket=name, CreateBucketConfiguration=place)
     state = DynamoState.connect(endpoint=endpoint, prefix=f"{name}-")
-    state.create_tables([SCHEMA_REGISTRY, WORKERS])
+    create_tables(f"{name}-", [SCHEMA_REGISTRY, WORKERS], endpoint)
     queue = SqsQueue.connect(endpoint=endpoint, prefix=f"{name[-6:]}-", wait_s=0)
     files = S3Files.connect(name, endpoint=endpoint)
     yield Account(endpoint, name, queue, files, state)

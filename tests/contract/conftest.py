@@ -11,6 +11,7 @@ import pytest
 from leanops.adapters.aws.state import DynamoState
 from leanops.adapters.sql.state import SqlState
 from leanops.ports.state import StateStore
+from tests.support.dynamo import create_tables
 from tests.support.engines import dynamodb, elasticmq, moto, postgresql, require
 
 OpenState: TypeAlias = Callable[[], StateStore]
@@ -49,8 +50,9 @@ def open_store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[OpenS
         def open_one() -> StateStore:
             store: SqlState | DynamoState
             if request.param == "dynamodb":
-                store = DynamoState.connect(endpoint=request.getfixturevalue("dynamodb_endpoint"), prefix=prefix)
-                store.create_tables()
+                endpoint = request.getfixturevalue("dynamodb_endpoint")
+                create_tables(prefix, endpoint=endpoint)
+                store = DynamoState.connect(endpoint=endpoint, prefix=prefix)
             elif request.param == "postgresql":
                 store = SqlState(request.getfixturevalue("postgresql_url"), prefix=prefix, page_rows=7)
             else:

@@ -47,7 +47,7 @@ def test_a_store_that_hangs_is_an_outage_after_the_time_given(silent: str, servi
 
 @pytest.mark.parametrize("service", CALLS)
 def test_a_call_that_may_not_begin_is_an_outage_in_one_line(silent: str, service: str) -> None:
-    with pytest.raises(RetryableError, match=f"{service} is not asked for .*too little time") as raised:
+    with pytest.raises(RetryableError, match=f"{service} was not called for .*too little time") as raised:
         CALLS[service]({"endpoint": silent, "attempts": 1, "may_call": lambda: False})
 
     assert "\n" not in str(raised.value)

@@ -15,6 +15,7 @@ from leanops.domain.event.envelope import encoded
 from leanops.entrypoints.lambdas import breakers, dead_letters, invocation, processor, transform
 from leanops.ports.state import BREAKERS, ERROR_TRACKER, SCHEMA_REGISTRY
 from leanops.usecases.ingest.archive_chunks import PROGRESS
+from tests.support.dynamo import create_tables
 from tests.support.functions import Time, envelope, error_line, firehose_event, sqs_event
 from tests.support.standin import Answer, standin
 
@@ -39,7 +40,7 @@ class Account:
 def account(monkeypatch: pytest.MonkeyPatch, dynamodb_endpoint: str, moto_endpoint: str) -> Iterator[Account]:
     name = f"leanops-{secrets.token_hex(6)}"
     state = DynamoState.connect(endpoint=dynamodb_endpoint, prefix=f"{name}-")
-    state.create_tables([SCHEMA_REGISTRY, ERROR_TRACKER, BREAKERS])
+    create_tables(f"{name}-", [SCHEMA_REGISTRY, ERROR_TRACKER, BREAKERS], dynamodb_endpoint)
     state.put(SCHEMA_REGISTRY, {"topic_name": "orders"}, expected=None)
     place = {"LocationConstraint": "eu-west-1"}
     boto3.client("s3", endpoint_url=moto_endpoint).create_bucket(Bucket=name, CreateBucketConfiguration=place)

@@ -17,6 +17,7 @@ from leanops.adapters.aws.state import TTL, DynamoState
 from leanops.adapters.sql.state import SqlState
 from leanops.domain.errors import PermanentError, RetryableError, StateUnavailableError
 from leanops.ports.state import ATTEMPTS, BATCHES, IDEMPOTENCY_KEYS, LOCKS, Row, Stored
+from tests.support.dynamo import create_tables
 from tests.support.engines import losing_the_answer_to
 from tests.support.standin import Answer, standin
 
@@ -110,8 +111,9 @@ def test_a_missing_dynamodb_table_is_named(dynamodb_endpoint: str) -> None:
 
 
 def test_a_dynamodb_row_over_the_size_limit_is_not_retried(dynamodb_endpoint: str) -> None:
-    store = DynamoState.connect(endpoint=dynamodb_endpoint, prefix=secrets.token_hex(6))
-    store.create_tables([BATCHES])
+    prefix = secrets.token_hex(6)
+    create_tables(prefix, [BATCHES], dynamodb_endpoint)
+    store = DynamoState.connect(endpoint=dynamodb_endpoint, prefix=prefix)
 
     with pytest.raises(PermanentError) as refused:
         store.put(BATCHES, {"pipeline_id": "orders", "intent": "x" * 450_000}, expected=None)
@@ -123,8 +125,7 @@ def test_a_dynamodb_row_over_the_size_limit_is_not_retried(dynamodb_endpoint: st
 def test_dynamodb_cleans_up_no_earlier_than_a_key_expires(dynamodb_endpoint: str) -> None:
     client = boto3.client("dynamodb", endpoint_url=dynamodb_endpoint)
     store = DynamoState(client, prefix="ttl-")
-    store.create_tables([IDEMPOTENCY_KEYS])
-    store.create_tables([IDEMPOTENCY_KEYS])
+    create_tables("ttl-", [IDEMPOTENCY_KEYS], dynamodb_endpoint)
 
     store.put(IDEMPOTENCY_KEYS, {"idempotency_key": "a", "expires_at": 1_763_200_000_001}, expected=None)
 
@@ -135,7 +136,7 @@ def test_dynamodb_cleans_up_no_earlier_than_a_key_expires(dynamodb_endpoint: str
 def test_a_dynamodb_write_whose_answer_was_lost_is_no_conflict(dynamodb_endpoint: str) -> None:
     client = boto3.client("dynamodb", endpoint_url=dynamodb_endpoint)
     store = DynamoState(client, prefix="lost-")
-    store.create_tables([ATTEMPTS])
+    create_tables("lost-", [ATTEMPTS], dynamodb_endpoint)
     answers: list[int] = []
 
     def lose_the_first_answer(response: tuple[object, dict[str, object]] | None, **_: object) -> float | None:

@@ -3,6 +3,7 @@
 import asyncio
 import threading
 from collections.abc import Callable, Iterator
+from fnmatch import fnmatchcase
 from typing import Any
 
 import boto3
@@ -10,12 +11,12 @@ import botocore.client
 import pytest
 from moto import mock_aws
 
-from leanops.adapters.aws.grants import action_of, is_granted, sentences
+from leanops.adapters.aws.grants import GRANTS, sentences
 from leanops.adapters.aws.state import DynamoState
 from leanops.domain.breaker import BreakerRules
 from leanops.domain.event.envelope import encoded
 from leanops.entrypoints.lambdas import breakers, dead_letters, processor, validator
-from leanops.ports.state import SCHEMA_REGISTRY, TABLES
+from leanops.ports.state import SCHEMA_REGISTRY
 from leanops.runtimes.aws import Aws
 from leanops.runtimes.bridge import bridge_of, on_aws, subscriptions_of
 from leanops.settings import AwsNames, Settings
@@ -23,6 +24,7 @@ from leanops.usecases.ingest.consume import OWN_FAILURES
 from leanops.usecases.ingest.room import IngestRules
 from leanops.usecases.workers import Part, Worker
 from tests.support.builders import schema_text
+from tests.support.dynamo import create_tables
 from tests.support.functions import Time, envelope, error_line, sqs_event
 from tests.support.places import ROOT
 from tests.support.pubsub.inbox import Inbox, message, until
@@ -34,6 +36,24 @@ SETTINGS = Settings(
 )
 MAPPING = {"UUID": "u-1", "State": "Enabled", "EventSourceArn": "arn:aws:sqs:eu-west-1:123456789012:leanops-orders"}
 Calls = set[tuple[str, str]]
+
+
+# IAM has one action for an operation and its batch form.
+ACTIONS = {
+    "sqs:SendMessageBatch": "sqs:SendMessage",
+    "sqs:DeleteMessageBatch": "sqs:DeleteMessage",
+    "sqs:ChangeMessageVisibilityBatch": "sqs:ChangeMessageVisibility",
+    "s3:ListObjectsV2": "s3:ListBucket",
+}
+
+
+def action_of(service: str, operation: str) -> str:
+    action = f"{service}:{operation}"
+    return ACTIONS.get(action, action)
+
+
+def is_granted(part: str, action: str, resource: str) -> bool:
+    return any(action in grant.actions and fnmatchcase(resource, grant.resource) for grant in GRANTS[part])
 
 
 @pytest.fixture
@@ -56,7 +76,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Iterator[Calls]:
 
 def furnish() -> None:
     state = DynamoState.connect(prefix="p-")
-    state.create_tables(TABLES)
+    create_tables("p-")
     state.put(SCHEMA_REGISTRY, {"topic_name": "orders"}, expected=None)
     boto3.client("sqs").create_queue(QueueName="leanops-orders")
     place: Any = {"LocationConstraint": "eu-west-1"}

@@ -1,4 +1,4 @@
-"""What boto3 raises, as one line of ours: an outage may be waited out, everything else is for a person."""
+"""What boto3 raises, as one line of ours: an outage is retried, everything else needs a person."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,31 +12,15 @@ from botocore.exceptions import ConnectionError as UnreachableError
 from leanops.domain.errors import InfrastructureError, LeanOpsError, PermanentError, RetryableError
 
 BUSY = {
-    "ConcurrentRunsExceededException",
-    "KmsThrottled",
-    "LimitExceededException",
-    "OverLimit",
-    "ProvisionedThroughputExceededException",
-    "RequestLimitExceeded",
-    "RequestThrottled",
-    "RequestTimeout",
-    "ResourceNumberLimitExceededException",
-    "ResourceInUseException",
-    "ServiceUnavailable",
-    "ServiceUnavailableException",
-    "SlowDown",
-    "Throttling",
-    "ThrottlingException",
-    "TooManyRequestsException",
+    *("ConcurrentRunsExceededException", "KmsThrottled", "LimitExceededException", "OverLimit"),
+    *("ProvisionedThroughputExceededException", "RequestLimitExceeded", "RequestThrottled", "RequestTimeout"),
+    *("ResourceNumberLimitExceededException", "ResourceInUseException", "ServiceUnavailable"),
+    *("ServiceUnavailableException", "SlowDown", "Throttling", "ThrottlingException", "TooManyRequestsException"),
     "TransactionConflictException",
 }
 MISSING = {
-    "404",
-    "AWS.SimpleQueueService.NonExistentQueue",
-    "EntityNotFoundException",
-    "NoSuchBucket",
-    "QueueDoesNotExist",
-    "ResourceNotFoundException",
+    *("404", "AWS.SimpleQueueService.NonExistentQueue", "EntityNotFoundException", "NoSuchBucket"),
+    *("QueueDoesNotExist", "ResourceNotFoundException"),
 }
 CONNECT_S = 5.0
 ANSWER_S = 15.0
@@ -49,9 +33,9 @@ class Reach(TypedDict, total=False):
     endpoint: str | None
     attempts: int
     answer_s: float
-    """How long an answer is waited for; a connection half as long."""
+    """How long to wait for an answer; for a connection, half as long."""
     may_call: Callable[[], bool]
-    """Asked before every call; one that may not be made is an outage."""
+    """Checked before every call; a call that may not be made counts as an outage."""
 
 
 class _NotAskedError(Exception):
@@ -83,8 +67,7 @@ def answering(service: str, subject: str, unavailable: type[RetryableError]) -> 
     try:
         yield
     except _NotAskedError as late:
-        again = "it is asked when this is tried again"
-        raise unavailable(f"{service} is not asked for {subject}, too little time is left; {again}") from late
+        raise unavailable(f"{service} was not called for {subject}: too little time is left; try again") from late
     except ClientError as error:
         raise _answered(error, service, subject, unavailable) from error
     except BotoCoreError as error:
@@ -92,13 +75,13 @@ def answering(service: str, subject: str, unavailable: type[RetryableError]) -> 
 
 
 def code_of(error: ClientError) -> str:
-    """The code of an answer that is an error, without the namespace that older protocols give it."""
+    """The code of an error, without the namespace that older protocols add."""
     code: str = error.response["Error"]["Code"]
     return code.rpartition("#")[2]
 
 
 def is_missing(failure: LeanOpsError) -> bool:
-    """Whether a failure of ours says that what was asked for is not there."""
+    """Whether a failure of ours means that the resource does not exist."""
     cause = failure.__cause__
     return isinstance(cause, ClientError) and code_of(cause) in MISSING
 
@@ -119,4 +102,4 @@ def _unanswered(error: BotoCoreError, service: str, subject: str, unavailable: t
     if isinstance(error, HTTPClientError | IncompleteReadError | UnreachableError):
         advice = "check the network, the region and the endpoint, then try again"
         return unavailable(f"{service} does not answer for {subject} ({line}); {advice}")
-    return InfrastructureError(f"{service} cannot be asked for {subject} ({line}); check region and credentials")
+    return InfrastructureError(f"{service} cannot be called for {subject} ({line}); check region and credentials")

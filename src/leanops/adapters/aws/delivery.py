@@ -1,10 +1,11 @@
 """The delivery stream on Firehose."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, Self, Unpack
 
 from leanops.adapters.aws.answers import Reach, answering, connect
 from leanops.domain.errors import DeliveryUnavailableError, PermanentError
+from leanops.domain.groups import in_groups
 from leanops.ports.delivery import MAX_RECORD_BYTES
 
 RECORDS_PER_CALL = 500
@@ -23,24 +24,25 @@ class FirehoseDelivery:
         return cls(connect("firehose", **reach), stream)
 
     def put(self, records: Sequence[bytes]) -> list[int]:
-        """In as many calls as it takes; an outage after the first makes the rest positions to be put again."""
+        """In as many calls as needed; after an outage that is not in the first call, the rest is to be put again."""
         if any(len(record) > MAX_RECORD_BYTES for record in records):
             raise PermanentError(f"a record is larger than the {MAX_RECORD_BYTES} bytes the stream takes; set it aside")
         left: list[int] = []
-        for positions in _batches(records):
+        positions = range(len(records))
+        calls = in_groups(positions, lambda at: len(records[at]), most=RECORDS_PER_CALL, most_bytes=BYTES_PER_CALL)
+        for some in calls:
             try:
-                left += self._put(records, positions)
+                left += self._put(records, some)
             except DeliveryUnavailableError:
-                if positions.start == 0:
+                if some[0] == 0:
                     raise
-                return [*left, *range(positions.start, len(records))]
+                return [*left, *positions[some[0] :]]
         return left
 
     def close(self) -> None:
-        """Close the client's connections."""
         self._client.close()
 
-    def _put(self, records: Sequence[bytes], positions: range) -> list[int]:
+    def _put(self, records: Sequence[bytes], positions: Sequence[int]) -> list[int]:
         """The positions Firehose did not take, by its answer for each record."""
         with answering("Firehose", f"stream {self._stream}", DeliveryUnavailableError):
             answer = self._client.put_record_batch(
@@ -48,18 +50,7 @@ class FirehoseDelivery:
             )
         if not answer["FailedPutCount"]:
             return []
-        said = answer["RequestResponses"]
-        if len(said) != len(positions):
+        results = answer["RequestResponses"]
+        if len(results) != len(positions):
             return list(positions)
-        return [position for position, record in zip(positions, said, strict=True) if record.get("ErrorCode")]
-
-
-def _batches(records: Sequence[bytes]) -> Iterator[range]:
-    start = size = 0
-    for position, record in enumerate(records):
-        if position > start and (position - start == RECORDS_PER_CALL or size + len(record) > BYTES_PER_CALL):
-            yield range(start, position)
-            start, size = position, 0
-        size += len(record)
-    if records:
-        yield range(start, len(records))
+        return [position for position, result in zip(positions, results, strict=True) if result.get("ErrorCode")]

@@ -25,13 +25,11 @@ class S3Files:
         return cls(connect("s3", **reach), bucket, prefix=prefix)
 
     def put(self, name: str, data: bytes) -> None:
-        """Write a file whole, or not at all; one of that name is replaced."""
         key = self._key(name)
         with self._about(f"the file {name}"):
             self._client.put_object(Bucket=self._bucket, Key=key, Body=data)
 
     def replace(self, name: str, before: bytes | None, data: bytes) -> bool:
-        """Write a file whole where it still holds what it did (None: where there is none); whether it was written."""
         key = self._key(name)
         with self._about(f"the file {name}"):
             try:
@@ -44,12 +42,11 @@ class S3Files:
         return True
 
     def _tag(self, key: str, data: bytes) -> str:
-        """The tag of an object that holds these bytes; one that no object has where it holds others."""
+        """The tag of an object that holds these bytes; a tag that no object has if it holds others."""
         found = self._client.get_object(Bucket=self._bucket, Key=key)
         return str(found["ETag"]) if found["Body"].read() == data else '"other"'
 
     def get(self, name: str) -> bytes | None:
-        """The file's bytes, or None."""
         key = self._key(name)
         with self._about(f"the file {name}"):
             try:
@@ -61,7 +58,6 @@ class S3Files:
         return data
 
     def delete(self, name: str) -> None:
-        """Remove a file; one that is not there is no error."""
         key = self._key(name)
         with self._about(f"the file {name}"):
             self._client.delete_object(Bucket=self._bucket, Key=key)
@@ -70,7 +66,6 @@ class S3Files:
         """A bucket has no folders."""
 
     def delete_same(self, name: str, data: bytes) -> None:
-        """Remove a file that holds these bytes; one that was put there meanwhile stays."""
         key = self._key(name)
         with self._about(f"the file {name}"):
             try:
@@ -82,15 +77,11 @@ class S3Files:
                     raise
 
     def place(self, name: str) -> str:
-        """Its address."""
         return f"s3://{self._bucket}/{self._prefix}{name}"
 
     def names(self, prefix: str) -> Iterator[str]:
-        """Every name that begins so, in order, page by page."""
-        found = self._client.get_paginator("list_objects_v2").paginate(
-            Bucket=self._bucket, Prefix=self._prefix + prefix
-        )
-        pages = iter(found)
+        paginator = self._client.get_paginator("list_objects_v2")
+        pages = iter(paginator.paginate(Bucket=self._bucket, Prefix=self._prefix + prefix))
         while True:
             with self._about(f"the files {prefix}*"):
                 page = next(pages, None)
@@ -100,7 +91,6 @@ class S3Files:
                 yield item["Key"][len(self._prefix) :]
 
     def close(self) -> None:
-        """Close the client's connections."""
         self._client.close()
 
     def _about(self, subject: str) -> Any:

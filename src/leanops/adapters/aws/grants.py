@@ -1,23 +1,15 @@
-"""What each part on AWS may do: the one table roles are made from; a test runs the parts and holds their calls to it.
+"""What each part may do on AWS: the one table that roles are made from; a test runs the parts and checks their calls.
 
-Names stand for what settings name: tables and queues come after their prefixes, `bucket` is one of `[aws]`, `errors` is
-where Firehose writes its error output. No part makes, changes or deletes a table, a queue, a bucket or a stream.
+Names stand for what the settings name: tables and queues follow their prefixes, `bucket` is that of `[aws]`, `errors`
+is where Firehose writes its error output. No part creates, changes or deletes a table, a queue, a bucket or a stream.
 """
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 
 from leanops.ports.files import CLAIMS
 
 ARCHIVE = "dlq/"
-# IAM has one action for a call and its form for many.
-_ACTIONS = {
-    "sqs:SendMessageBatch": "sqs:SendMessage",
-    "sqs:DeleteMessageBatch": "sqs:DeleteMessage",
-    "sqs:ChangeMessageVisibilityBatch": "sqs:ChangeMessageVisibility",
-    "s3:ListObjectsV2": "s3:ListBucket",
-}
 
 
 @dataclass(frozen=True)
@@ -26,10 +18,6 @@ class Grant:
 
     resource: str
     actions: tuple[str, ...]
-
-    def allows(self, action: str, resource: str) -> bool:
-        """Whether this grant covers an action on a resource."""
-        return action in self.actions and fnmatchcase(resource, self.resource)
 
 
 def _table(name: str, *actions: str) -> Grant:
@@ -40,10 +28,10 @@ def _objects(name: str, *actions: str) -> Grant:
     return Grant(name, tuple(f"s3:{action}" for action in actions))
 
 
-_BURIAL = (_objects(f"bucket/{ARCHIVE}*", "PutObject"), _table("error_tracker", "GetItem", "PutItem"))
-"""What it takes to put an event aside."""
-_LONG_BURIAL = (_objects(f"bucket/{ARCHIVE}*", "GetObject"),)
-"""What it takes to go on where an earlier invocation ended."""
+_ARCHIVING = (_objects(f"bucket/{ARCHIVE}*", "PutObject"), _table("error_tracker", "GetItem", "PutItem"))
+"""Needed to archive a dead letter."""
+_RESUMING = (_objects(f"bucket/{ARCHIVE}*", "GetObject"),)
+"""Needed to resume where an earlier invocation ended."""
 _SWITCHES = (
     _table("breakers", "GetItem", "PutItem"),
     Grant("function/*", ("lambda:ListEventSourceMappings",)),
@@ -54,22 +42,22 @@ GRANTS: Mapping[str, tuple[Grant, ...]] = {
     "bridge": (
         Grant("queue/*", ("sqs:GetQueueUrl", "sqs:SendMessage")),
         _objects(f"bucket/{CLAIMS}*", "PutObject"),
-        *_BURIAL,
+        *_ARCHIVING,
         _table("schema_registry", "Scan"),
         _table("workers", "GetItem", "PutItem", "DeleteItem", "Scan"),
     ),
     "processor": (
         Grant("stream/*", ("firehose:PutRecordBatch",)),
         _objects(f"bucket/{CLAIMS}*", "GetObject"),
-        *_BURIAL,
-        *_LONG_BURIAL,
+        *_ARCHIVING,
+        *_RESUMING,
         _table("schema_registry", "Scan"),
         _table("idempotency_keys", "BatchGetItem", "BatchWriteItem"),
         _table("message_failures", "GetItem", "PutItem"),
         *_SWITCHES,
     ),
-    "dead_letters": (*_BURIAL, *_LONG_BURIAL, _table("schema_registry", "Scan")),
-    "firehose_errors": (_objects("errors/*", "GetObject"), *_BURIAL, *_LONG_BURIAL),
+    "dead_letters": (*_ARCHIVING, *_RESUMING, _table("schema_registry", "Scan")),
+    "firehose_errors": (_objects("errors/*", "GetObject"), *_ARCHIVING, *_RESUMING),
     "breakers": (*_SWITCHES, _table("breakers", "Scan")),
     "validator": (
         Grant("bucket", ("s3:ListBucket",)),
@@ -79,21 +67,9 @@ GRANTS: Mapping[str, tuple[Grant, ...]] = {
     ),
     "transform": (),
 }
-"""Part → what its role grants, beside what Lambda itself needs to call it and to write its log."""
-
-
-def action_of(service: str, operation: str) -> str:
-    """The action of IAM that allows an operation of the API."""
-    action = f"{service}:{operation}"
-    return _ACTIONS.get(action, action)
-
-
-def is_granted(part: str, action: str, resource: str) -> bool:
-    """Whether the role of a part allows an action on a resource."""
-    return any(grant.allows(action, resource) for grant in GRANTS[part])
+"""Part → what its role grants, beside what Lambda itself needs to invoke it and to write its log."""
 
 
 def sentences(part: str) -> Iterator[str]:
-    """The grants of a part in words, one for each resource."""
-    for grant in GRANTS[part]:
-        yield f"{', '.join(grant.actions)} on {grant.resource}"
+    """The grants of a part in words, one sentence for each resource."""
+    return (f"{', '.join(grant.actions)} on {grant.resource}" for grant in GRANTS[part])

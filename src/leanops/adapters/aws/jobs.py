@@ -19,12 +19,10 @@ class GlueJobs:
         return cls(connect("glue", **reach))
 
     def start(self, name: str, arguments: Mapping[str, str]) -> str:
-        """Start a job and do not wait for it; the id of its run."""
-        said = {f"--{key}": value for key, value in arguments.items()}
+        options = {f"--{key}": value for key, value in arguments.items()}
         with answering("Glue", f"job {name}", JobsUnavailableError):
-            run: str = self._client.start_job_run(JobName=name, Arguments=said)["JobRunId"]
+            run: str = self._client.start_job_run(JobName=name, Arguments=options)["JobRunId"]
         return run
 
     def close(self) -> None:
-        """Close the client's connections."""
         self._client.close()

@@ -1,4 +1,4 @@
-"""Objects that others wrote into an S3 bucket, read in parts."""
+"""Objects that other programs wrote to an S3 bucket, read in parts."""
 
 from typing import Any
 
@@ -18,7 +18,6 @@ class S3Objects:
         self._client, self._bucket = client, bucket
 
     def part(self, key: str, start: int, size: int) -> bytes | None:
-        """So many bytes from here, fewer at the end; None where there is no such object."""
         asked = f"bytes={start}-{start + size - 1}"
         with answering("S3", f"bucket {self._bucket} for an object", FilesUnavailableError):
             try:

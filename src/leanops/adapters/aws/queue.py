@@ -4,7 +4,7 @@ import json
 import math
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -12,23 +12,25 @@ from typing import Any, Self, Unpack
 
 from leanops.adapters.aws.answers import Reach, answering, connect
 from leanops.domain.errors import PartlySentError, PermanentError, QueueUnavailableError
+from leanops.domain.groups import batched, in_groups
 from leanops.ports.queue import MAX_RECEIVES, RETENTION_MS, Depth, Outgoing, Receipt, Received, dead_letters
 
 MAX_BYTES = 262_144
-"""What Terraform's provider can set; SQS itself takes four times as much."""
+"""What Terraform's provider can set; SQS itself accepts four times as much."""
 PER_CALL = 10
+SENDERS = 8
 LONGEST_VISIBILITY_S = 43_200
 _REFUSED = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
 
 
 @dataclass
 class _Sent:
-    """What became of the messages of one queue; those not named here were taken."""
+    """The result for the messages of one queue; those not named here were accepted."""
 
     again: list[int] = field(default_factory=list)
     refused: dict[int, str] = field(default_factory=dict)
     is_closed: bool = False
-    """The queue takes nothing at all."""
+    """The queue accepts nothing at all."""
     outage: QueueUnavailableError | None = None
     answers: int = 0
 
@@ -36,27 +38,16 @@ class _Sent:
 class SqsQueue:
     """The Queue port on a boto3 SQS client, which threads may share."""
 
-    def __init__(
-        self, client: Any, *, prefix: str = "", max_bytes: int = MAX_BYTES, wait_s: int = 1, senders: int = 8
-    ) -> None:
+    def __init__(self, client: Any, *, prefix: str = "", max_bytes: int = MAX_BYTES, wait_s: int = 1) -> None:
         self._client, self._prefix, self._wait_s = client, prefix, wait_s
         self.max_bytes = max_bytes
-        self._pool = ThreadPoolExecutor(senders, thread_name_prefix="sqs")
+        self._pool = ThreadPoolExecutor(SENDERS, thread_name_prefix="sqs")
         self._urls: dict[str, str] = {}
 
     @classmethod
-    def connect(
-        cls,
-        *,
-        prefix: str = "",
-        max_bytes: int = MAX_BYTES,
-        wait_s: int = 1,
-        senders: int = 8,
-        **reach: Unpack[Reach],
-    ) -> Self:
+    def connect(cls, *, prefix: str = "", max_bytes: int = MAX_BYTES, wait_s: int = 1, **reach: Unpack[Reach]) -> Self:
         """A queue with a client of its own."""
-        client = connect("sqs", **reach)
-        return cls(client, prefix=prefix, max_bytes=max_bytes, wait_s=wait_s, senders=senders)
+        return cls(connect("sqs", **reach), prefix=prefix, max_bytes=max_bytes, wait_s=wait_s)
 
     @classmethod
     def from_url(cls, url: str, _clock_ms: Callable[[], int], _shortage: Callable[[], str | None]) -> Self:
@@ -64,7 +55,7 @@ class SqsQueue:
         return cls.connect(prefix=url.partition(":")[2])
 
     def create(self, queue: str) -> None:
-        """Make the queue and its dead-letter queue; one that is there stays as it is."""
+        """An existing queue is left unchanged."""
         retention = {"MessageRetentionPeriod": str(RETENTION_MS // 1000)}
         self._make(dead_letters(queue), retention)
         dead = self._attributes(dead_letters(queue), ["QueueArn"])["QueueArn"]
@@ -72,68 +63,64 @@ class SqsQueue:
         self._make(queue, {**retention, "MaximumMessageSize": str(self.max_bytes), "RedrivePolicy": policy})
 
     def send(self, messages: Sequence[Outgoing]) -> list[int]:
-        """Queues at once, the batches of each in turn; one that is missing fails its own alone, by PartlySentError."""
-        batches: dict[str, list[dict[int, str]]] = defaultdict(list)
-        for queue, entries in self._batches(messages):
-            batches[queue].append(entries)
-        sent = list(self._pool.map(self._send_all, batches, batches.values()))
-        outages = [one.outage for one in sent if one.outage and not one.answers]
-        if outages and len(outages) == len(sent):
+        """All queues at once; a queue that is missing fails only its own messages, with PartlySentError."""
+        texts: dict[str, dict[int, str]] = defaultdict(dict)
+        for position, message in enumerate(messages):
+            texts[message.queue][position] = self._text(message)
+        results = list(self._pool.map(self._send_all, texts, texts.values()))
+        outages = [result.outage for result in results if result.outage and not result.answers]
+        if outages and len(outages) == len(results):
             raise outages[0]
-        again = sorted(position for one in sent for position in one.again)
-        refused = {position: reason for one in sent for position, reason in one.refused.items()}
+        again = sorted(position for result in results for position in result.again)
+        refused = {position: reason for result in results for position, reason in result.refused.items()}
         if refused:
-            closed = {queue for queue, one in zip(batches, sent, strict=True) if one.is_closed}
+            closed = {queue for queue, result in zip(texts, results, strict=True) if result.is_closed}
             raise PartlySentError(refused, closed, again)
         return again
 
     def receive(self, queue: str, at_most: int, visibility_s: float) -> list[Received]:
-        """Messages nobody else has in hand, ten a call for as long as there are as many."""
+        """Ten a call, until a call returns fewer."""
         received: list[Received] = []
         while len(received) < at_most:
             count = min(PER_CALL, at_most - len(received))
             try:
-                found = self._receive(queue, count, visibility_s, wait_s=0 if received else self._wait_s)
+                messages = self._receive(queue, count, visibility_s, wait_s=0 if received else self._wait_s)
             except QueueUnavailableError:
                 if received:
                     break
                 raise
-            received += found
-            if len(found) < count:
+            received += messages
+            if len(messages) < count:
                 break
         return received
 
     def delete(self, queue: str, receipts: Sequence[Receipt]) -> list[Receipt]:
-        """Delete messages in hand; the receipts that were good no longer, as far as SQS can tell."""
+        """The receipts that are no longer valid, as far as SQS can tell."""
         return self._each(queue, receipts, self._client.delete_message_batch, {})
 
     def change_visibility(self, queue: str, receipts: Sequence[Receipt], seconds: float) -> None:
-        """Hide messages in hand for so long from now; what is no longer in hand stays as it is."""
         hidden = {"VisibilityTimeout": _seconds(seconds)}
         self._each(queue, receipts, self._client.change_message_visibility_batch, hidden)
 
     def give_back(self, queue: str, receipts: Sequence[Receipt]) -> None:
-        """At once; SQS counts the receive all the same."""
+        """SQS counts the receive all the same."""
         self.change_visibility(queue, receipts, 0)
 
     def depth(self, queue: str) -> Depth:
-        """As SQS tells it, which is about right within a minute."""
+        """As SQS reports it: approximate, within a minute."""
         waiting, delayed = "ApproximateNumberOfMessages", "ApproximateNumberOfMessagesDelayed"
         in_flight = "ApproximateNumberOfMessagesNotVisible"
-        found = self._attributes(queue, [waiting, delayed, in_flight])
-        return Depth(int(found[waiting]) + int(found.get(delayed, 0)), int(found[in_flight]))
+        counts = self._attributes(queue, [waiting, delayed, in_flight])
+        return Depth(int(counts[waiting]) + int(counts.get(delayed, 0)), int(counts[in_flight]))
 
     def depths(self) -> dict[str, Depth]:
-        """As SQS tells it, of every queue with our prefix."""
-        found = {name: self.depth(name) for name in self._names()}
-        return {name: depth for name, depth in found.items() if depth.messages}
+        return {name: depth for name in self._names() if (depth := self.depth(name)).messages}
 
     def ready(self) -> list[str]:
-        """By name: SQS does not tell how long messages wait."""
+        """Ordered by name: SQS does not report how long messages have waited."""
         return [name for name in self._names() if self.depth(name).visible]
 
     def close(self) -> None:
-        """Close the client's connections."""
         self._pool.shutdown()
         self._client.close()
 
@@ -142,7 +129,7 @@ class SqsQueue:
             self._client.create_queue(QueueName=self._prefix + queue, Attributes=attributes)
 
     def _names(self) -> list[str]:
-        """Every queue with our prefix; one that was just deleted may be among them for a minute."""
+        """Every queue with our prefix; a queue that was just deleted may be listed for a minute."""
         with answering("SQS", f"queues {self._prefix}*", QueueUnavailableError):
             pages = self._client.get_paginator("list_queues").paginate(QueueNamePrefix=self._prefix)
             urls = [url for page in pages for url in page.get("QueueUrls", [])]
@@ -160,44 +147,26 @@ class SqsQueue:
     def _attributes(self, queue: str, names: Sequence[str]) -> dict[str, str]:
         url = self._url(queue)
         with self._about(queue):
-            found: dict[str, str] = self._client.get_queue_attributes(QueueUrl=url, AttributeNames=names)["Attributes"]
-        return found
+            answer: dict[str, str] = self._client.get_queue_attributes(QueueUrl=url, AttributeNames=names)["Attributes"]
+        return answer
 
-    def _batches(self, messages: Sequence[Outgoing]) -> Iterator[tuple[str, dict[int, str]]]:
-        """The messages of each queue as texts by position, so many and so large together as one call takes."""
-        by_queue: dict[str, list[int]] = defaultdict(list)
-        for position, message in enumerate(messages):
-            by_queue[message.queue].append(position)
-        for queue, positions in by_queue.items():
-            entries: dict[int, str] = {}
-            size = 0
-            for position in positions:
-                text, length = self._text(messages[position])
-                if entries and (len(entries) == PER_CALL or size + length > self.max_bytes):
-                    yield queue, entries
-                    entries, size = {}, 0
-                entries[position] = text
-                size += length
-            yield queue, entries
-
-    def _text(self, message: Outgoing) -> tuple[str, int]:
+    def _text(self, message: Outgoing) -> str:
         try:
             text = escaped(message.body.decode())
         except UnicodeDecodeError:
             raise PermanentError(f"a message for {message.queue} is not UTF-8; send its bytes in base64") from None
-        length = len(text.encode())
-        if length > self.max_bytes:
+        if len(text.encode()) > self.max_bytes:
             raise PermanentError(f"a message is larger than the {self.max_bytes} bytes a queue takes; claim-check it")
-        return text, length
+        return text
 
-    def _send_all(self, queue: str, batches: Sequence[dict[int, str]]) -> _Sent:
-        """Send one batch after the other; what follows an outage waits with it, so that the order is kept."""
+    def _send_all(self, queue: str, texts: dict[int, str]) -> _Sent:
+        """Send the texts in order, call by call; after an outage the rest is not sent, so that the order is kept."""
         sent = _Sent()
-        for number, entries in enumerate(batches):
+        for some in in_groups(texts, lambda at: len(texts[at].encode()), most=PER_CALL, most_bytes=self.max_bytes):
             try:
-                failed = self._send(queue, entries)
+                failed = self._send(queue, {position: texts[position] for position in some})
             except (PermanentError, QueueUnavailableError) as failure:
-                left = [position for rest in batches[number:] for position in rest]
+                left = [position for position in texts if position >= some[0]]
                 if isinstance(failure, QueueUnavailableError):
                     sent.again += left
                     sent.outage = failure
@@ -210,12 +179,12 @@ class SqsQueue:
             sent.refused |= {position: reason for position, reason in failed.items() if reason}
         return sent
 
-    def _send(self, queue: str, entries: dict[int, str]) -> dict[int, str | None]:
-        """The positions not taken, with a reason where they never will be."""
-        said = [{"Id": str(position), "MessageBody": text} for position, text in entries.items()]
+    def _send(self, queue: str, texts: dict[int, str]) -> dict[int, str | None]:
+        """The positions that were not accepted, with a reason if they never will be."""
+        entries = [{"Id": str(position), "MessageBody": text} for position, text in texts.items()]
         url = self._url(queue)
         with self._about(queue):
-            answer = self._client.send_message_batch(QueueUrl=url, Entries=said)
+            answer = self._client.send_message_batch(QueueUrl=url, Entries=entries)
         about = f"SQS refuses a message for {self._prefix}{queue}"
         return {
             int(entry["Id"]): f"{about} ({entry['Code']}); see what sends such messages"
@@ -246,15 +215,12 @@ class SqsQueue:
     def _each(
         self, queue: str, receipts: Sequence[Receipt], call: Callable[..., Any], arguments: dict[str, Any]
     ) -> list[Receipt]:
-        """Call for ten receipts at once; those that failed."""
-        if not receipts:
-            return []
-        url, failed = self._url(queue), list[Receipt]()
-        unique = list(dict.fromkeys(receipts))
-        for some in (unique[start : start + PER_CALL] for start in range(0, len(unique), PER_CALL)):
+        """Call for ten receipts at once; returns those that failed."""
+        failed: list[Receipt] = []
+        for some in batched(list(dict.fromkeys(receipts)), PER_CALL):
             entries = [{"Id": str(at), "ReceiptHandle": receipt, **arguments} for at, receipt in enumerate(some)]
             with self._about(queue):
-                answer = call(QueueUrl=url, Entries=entries)
+                answer = call(QueueUrl=self._url(queue), Entries=entries)
             failed += [some[int(entry["Id"])] for entry in answer.get("Failed", [])]
         return failed
 

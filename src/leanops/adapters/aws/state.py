@@ -1,7 +1,7 @@
 """The state store in DynamoDB: conditional writes, consistent reads, one DynamoDB table per state table."""
 
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from decimal import Decimal
 from typing import Any, Self, TypeAlias, Unpack
 
@@ -9,12 +9,13 @@ from botocore.exceptions import ClientError
 
 from leanops.adapters.aws.answers import Reach, answering, code_of, connect
 from leanops.domain.errors import StateConflictError, StateUnavailableError
-from leanops.ports.state import TABLES, Key, Row, StateTable, Stored, Value, new_revision
+from leanops.domain.groups import batched
+from leanops.ports.state import Key, Row, StateTable, Stored, Value, new_revision
 
 Item: TypeAlias = dict[str, dict[str, Any]]
 
 REVISION = "revision"
-# Epoch seconds for DynamoDB's own cleaning. It deletes late and only what has expired: nothing reads this attribute.
+# Epoch seconds for DynamoDB's own expiry, which is late: nothing reads this attribute.
 TTL = "ttl"
 REFUSED = "ConditionalCheckFailedException"
 ATTEMPTS = 6
@@ -35,7 +36,6 @@ class DynamoState:
         return cls(connect("dynamodb", **reach), prefix=prefix)
 
     def get(self, table: StateTable, key: Key) -> Stored | None:
-        """The row of this key, or None."""
         table.check_key(key)
         name = self._name(table)
         with _translated(name):
@@ -43,7 +43,6 @@ class DynamoState:
         return _stored(table, answer["Item"]) if "Item" in answer else None
 
     def put(self, table: StateTable, row: Row, *, expected: int | None) -> int:
-        """Write the whole row if it is absent (None) or still at the revision seen, else StateConflictError."""
         item, revision, name = _item(table.complete(row)), new_revision(), self._name(table)
         item[REVISION] = _attribute(revision)
         try:
@@ -55,21 +54,18 @@ class DynamoState:
                     **_unchanged(table, expected),
                 )
         except ClientError as refusal:
-            # The write is ours all the same if the client repeated it after a connection that broke before the answer.
+            # The write is ours all the same if the client repeated it because the connection broke before the answer.
             present: Any = refusal.response
             if present.get("Item", {}).get(REVISION) != item[REVISION]:
                 raise StateConflictError(table.name, table.key_of(row)) from None
         return revision
 
     def get_many(self, table: StateTable, keys: Sequence[Key]) -> dict[Key, Stored]:
-        """The rows of these keys, of those that are there, a hundred a call."""
         for key in keys:
             table.check_key(key)
         name = self._name(table)
         found: dict[Key, Stored] = {}
-        wanted = [_key(table, key) for key in dict.fromkeys(keys)]
-        for start in range(0, len(wanted), KEYS_PER_CALL):
-            left = wanted[start : start + KEYS_PER_CALL]
+        for left in batched([_key(table, key) for key in dict.fromkeys(keys)], KEYS_PER_CALL):
             while left:
                 asked = {name: {"Keys": left, "ConsistentRead": True}}
                 with _translated(name):
@@ -80,18 +76,15 @@ class DynamoState:
         return found
 
     def put_many(self, table: StateTable, rows: Sequence[Row]) -> None:
-        """Write whole rows over whatever is there, 25 a call."""
         name, items = self._name(table), [_item(row) for row in table.complete_all(rows)]
         requests = [{"PutRequest": {"Item": {**item, REVISION: _attribute(new_revision())}}} for item in items]
-        for start in range(0, len(requests), ROWS_PER_CALL):
-            left = requests[start : start + ROWS_PER_CALL]
+        for left in batched(requests, ROWS_PER_CALL):
             while left:
                 with _translated(name):
                     answer = self._client.batch_write_item(RequestItems={name: left})
                 left = _fewer(answer["UnprocessedItems"].get(name, []), left, name)
 
     def delete(self, table: StateTable, key: Key, *, expected: int) -> None:
-        """Delete the row if it is still at the revision seen, else StateConflictError."""
         table.check_key(key)
         name = self._name(table)
         try:
@@ -101,12 +94,9 @@ class DynamoState:
             raise StateConflictError(table.name, key) from None
 
     def rows(self, table: StateTable) -> Iterator[Stored]:
-        """Every row, each once, page by page."""
-        for item in self._scan(table):
-            yield _stored(table, item)
+        return (_stored(table, item) for item in self._scan(table))
 
     def purge(self, table: StateTable, column: str, before: int) -> int:
-        """Delete the rows whose column is below the limit (never those without a value); how many they were."""
         table.check_number(column)
         name, purged = self._name(table), 0
         old = {"ExpressionAttributeNames": {"#c": column}, "ExpressionAttributeValues": {":b": _attribute(before)}}
@@ -114,32 +104,14 @@ class DynamoState:
             try:
                 with _translated(name):
                     key = {part: item[part] for part in table.key}
-                    # Asked again, because the row may have been renewed since the scan saw it.
+                    # Checked again, because the row may have been renewed since the scan read it.
                     self._client.delete_item(TableName=name, Key=key, ConditionExpression="#c < :b", **old)
                 purged += 1
             except ClientError:
                 continue
         return purged
 
-    def create_tables(self, tables: Iterable[StateTable] = TABLES) -> None:
-        """Create what is missing, for tests and local use; on AWS the infrastructure code does."""
-        for table in tables:
-            name, kinds = self._name(table), ("HASH", "RANGE")
-            with _translated(name):
-                with suppress(self._client.exceptions.ResourceInUseException):
-                    self._client.create_table(
-                        TableName=name,
-                        BillingMode="PAY_PER_REQUEST",
-                        AttributeDefinitions=[{"AttributeName": part, "AttributeType": "S"} for part in table.key],
-                        KeySchema=[
-                            {"AttributeName": part, "KeyType": kind}
-                            for part, kind in zip(table.key, kinds, strict=False)
-                        ],
-                    )
-                self._client.get_waiter("table_exists").wait(TableName=name)
-
     def close(self) -> None:
-        """Close the client's connections."""
         self._client.close()
 
     def _name(self, table: StateTable) -> str:
@@ -156,8 +128,8 @@ class DynamoState:
             yield from page["Items"]
 
 
-def _fewer(left: list[Any], before: list[Any], table: str) -> list[Any]:
-    """What a call left over, to be asked for at once; where it did nothing at all, whoever called waits first."""
+def _fewer(left: Sequence[Any], before: Sequence[Any], table: str) -> Sequence[Any]:
+    """What a call left undone, to be asked for at once; raises if it did nothing at all, so that the caller waits."""
     if len(left) < len(before):
         return left
     raise StateUnavailableError(f"DynamoDB is too busy for table {table}; try again, or raise its limits")
@@ -205,7 +177,7 @@ def _stored(table: StateTable, item: Item) -> Stored:
 
 @contextmanager
 def _translated(table: str) -> Iterator[None]:
-    """Turn every failure into one line of ours, except a condition that did not hold: the caller judges that."""
+    """Turn every failure into one line of ours, except a condition that did not hold: the caller handles that."""
     refusal: ClientError | None = None
     with answering("DynamoDB", f"table {table}", StateUnavailableError):
         try:

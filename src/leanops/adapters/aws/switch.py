@@ -24,11 +24,9 @@ class EventSourceSwitch:
         return cls(connect("lambda", **reach), function, prefix=prefix)
 
     def stop(self, queue: str) -> None:
-        """Let nothing be received from the queue; its messages stay where they are."""
         self._turn(queue, on=False)
 
     def start(self, queue: str) -> None:
-        """Let the queue be consumed again, from where it stopped."""
         self._turn(queue, on=True)
 
     def is_on(self, queue: str) -> bool:
@@ -36,17 +34,16 @@ class EventSourceSwitch:
         return self._of_mapping(queue, lambda uuid: self._client.get_event_source_mapping(UUID=uuid)["State"] in ON)
 
     def close(self) -> None:
-        """Close the client's connections."""
         self._client.close()
 
     def _turn(self, queue: str, *, on: bool) -> None:
-        # Asked first, because a mapping takes no change while the last one is under way.
+        # Checked first, because a mapping cannot be changed while its last change is in progress.
         if self.is_on(queue) is on:
             return
         self._of_mapping(queue, lambda uuid: self._client.update_event_source_mapping(UUID=uuid, Enabled=on))
 
     def _of_mapping(self, queue: str, call: Callable[[str], Answer]) -> Answer:
-        """What a call about the queue's mapping answers; one that was made anew since is looked for, once."""
+        """What a call about the queue's mapping returns; if it was re-created since, its new id is looked up once."""
         try:
             with self._about(queue):
                 return call(self._mapping(queue))

@@ -1,6 +1,6 @@
 """Messages into Pub/Sub: topics marked as ours, and as few calls as the messages fit in."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -10,6 +10,7 @@ from google.pubsub_v1.types import PublishRequest, PubsubMessage
 from google.pubsub_v1.types import Topic as Wanted
 
 from leanops.adapters.gcp.topics import CALL_S, answering
+from leanops.domain.groups import in_groups
 
 MESSAGES_PER_CALL = 1_000
 BYTES_PER_CALL = 8_000_000
@@ -28,20 +29,21 @@ class PubSubPublisher:
             self._client: Any = PublisherClient()
 
     def create(self, topic: str, label: tuple[str, str]) -> None:
-        """A topic with this label; one that is there stays as it is."""
+        """Create a topic with this label; an existing topic is left unchanged."""
         wanted = Wanted(name=self._name(topic), labels=dict([label]))
         with answering(self.project), suppress(AlreadyExists):
             self._client.create_topic(request=wanted, timeout=CALL_S)
 
     def publish(self, topic: str, texts: Sequence[bytes]) -> list[str]:
         """The ids that Pub/Sub gave to the messages, in their order."""
-        found: list[str] = []
-        for messages in _calls(texts):
+        ids: list[str] = []
+        for some in in_groups(texts, len, most=MESSAGES_PER_CALL, most_bytes=BYTES_PER_CALL):
+            messages = [_Message(data=text, attributes=None if text else NO_TEXT) for text in some]
             request = PublishRequest.wrap(_Publish(topic=self._name(topic), messages=messages))
             with answering(self.project):
-                # Never again by itself: where only the answer was lost, that would be messages nobody knows.
-                found += self._client.publish(request=request, retry=None, timeout=CALL_S).message_ids
-        return found
+                # Never retried: if only the answer was lost, a retry would publish messages whose ids nobody knows.
+                ids += self._client.publish(request=request, retry=None, timeout=CALL_S).message_ids
+        return ids
 
     def close(self) -> None:
         """Close the connection."""
@@ -49,17 +51,3 @@ class PubSubPublisher:
 
     def _name(self, topic: str) -> str:
         return f"projects/{self.project}/topics/{topic}"
-
-
-def _calls(texts: Sequence[bytes]) -> Iterator[list[Any]]:
-    """The messages of each call."""
-    messages: list[Any] = []
-    size = 0
-    for text in texts:
-        if messages and (len(messages) == MESSAGES_PER_CALL or size + len(text) > BYTES_PER_CALL):
-            yield messages
-            messages, size = [], 0
-        messages.append(_Message(data=text, attributes=None if text else NO_TEXT))
-        size += len(text)
-    if messages:
-        yield messages

@@ -1,17 +1,19 @@
 """The rows of a table as a stream of Arrow batches, a few files at a time."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 from pyiceberg.expressions import BooleanExpression
 from pyiceberg.io.pyarrow import ArrowScan, schema_to_pyarrow
-from pyiceberg.table import FileScanTask, Table
+from pyiceberg.table import Table
+
+from leanops.domain.groups import in_groups
 
 BYTES_AT_ONCE = 64 << 20
 
 
 class Scan:
-    """Some columns of a table at one moment; whoever reads Arrow streams may open it as often as it likes."""
+    """Some columns of a table at one snapshot; an Arrow stream that can be opened any number of times."""
 
     def __init__(self, table: Table, columns: Sequence[str], row_filter: BooleanExpression) -> None:
         self.columns = tuple(columns) or _smallest(table)
@@ -23,24 +25,11 @@ class Scan:
 
     def _batches(self) -> Iterator[pa.RecordBatch]:
         scan = self._scan
-        for tasks in _bundles(scan.plan_files()):
+        # PyIceberg holds all files it is given at once.
+        for tasks in in_groups(scan.plan_files(), lambda task: task.file.file_size_in_bytes, most_bytes=BYTES_AT_ONCE):
             files = ArrowScan(scan.table_metadata, scan.io, scan.projection(), scan.row_filter, scan.case_sensitive)
             for batch in files.to_record_batches(tasks):
                 yield batch.cast(self.schema)
-
-
-def _bundles(tasks: Iterable[FileScanTask]) -> Iterator[list[FileScanTask]]:
-    """Files read together: PyIceberg holds all it is given, so it is given some at a time."""
-    bundle: list[FileScanTask] = []
-    size = 0
-    for task in tasks:
-        if bundle and size + task.file.file_size_in_bytes > BYTES_AT_ONCE:
-            yield bundle
-            bundle, size = [], 0
-        bundle.append(task)
-        size += task.file.file_size_in_bytes
-    if bundle:
-        yield bundle
 
 
 def _smallest(table: Table) -> tuple[str, ...]:

@@ -1,33 +1,34 @@
 """The buffer of our own delivery stream in SQLite or PostgreSQL: each put is one row."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from leanops.adapters.sql.database import Database, batched
+from leanops.adapters.sql.database import NUMBERED, Database
 from leanops.domain.errors import DeliveryUnavailableError
+from leanops.domain.groups import batched, in_groups
 from leanops.ports.delivery import Waiting
 
 _metadata = sa.MetaData()
 _puts = sa.Table(
     "delivery_puts",
     _metadata,
-    sa.Column("id", sa.BigInteger().with_variant(sa.Integer, "sqlite"), primary_key=True, autoincrement=True),
+    sa.Column("id", NUMBERED, primary_key=True, autoincrement=True),
     sa.Column("flush_id", sa.Text),
     sa.Column("put_at", sa.BigInteger, nullable=False),
     sa.Column("records", sa.Integer, nullable=False),
     sa.Column("bytes", sa.Integer, nullable=False),
     sa.Index("delivery_puts_flush", "flush_id", "id"),
-    # A stalled reader must not find another's records under an id it knew.
+    # A stalled reader must not get other records under an id it has read.
     sqlite_autoincrement=True,
 )
-# Apart, because SQLite would write the lines anew when a flush claims them.
+# A table of its own, because SQLite would rewrite the lines when a flush claims them.
 _lines = sa.Table(
     "delivery_lines",
     _metadata,
-    sa.Column("put", sa.BigInteger().with_variant(sa.Integer, "sqlite"), primary_key=True, autoincrement=False),
+    sa.Column("put", NUMBERED, primary_key=True, autoincrement=False),
     sa.Column("lines", sa.LargeBinary, nullable=False),
 )
 _flushes = sa.Table(
@@ -44,25 +45,17 @@ class SqlBuffer:
     """The Delivery and Buffer ports on a SQLite file or a PostgreSQL database."""
 
     def __init__(self, url: str, clock_ms: Callable[[], int], *, lease_s: float = 60, wait_seconds: float = 10) -> None:
-        self._database = Database(
-            url,
-            wait_seconds=wait_seconds,
-            holds="delivery",
-            unavailable=DeliveryUnavailableError,
-            tables=[_puts, _lines, _flushes],
-        )
+        self._database = Database(url, wait_seconds, "delivery", DeliveryUnavailableError, _puts, _lines, _flushes)
         self._clock_ms, self._lease_ms = clock_ms, int(lease_s * 1000)
 
     def put(self, records: Sequence[bytes]) -> list[int]:
         """All of them in one transaction."""
-        if not records:
-            return []
         now = self._clock_ms()
-        self._database.transact(lambda connection: _insert(connection, records, put_at=now))
+        if records:
+            self._database.transact(lambda connection: _insert(connection, records, put_at=now))
         return []
 
     def waiting(self) -> Waiting:
-        """Counted by its puts."""
         free = _puts.c.flush_id.is_(None)
         counts = sa.select(
             sa.func.coalesce(sa.func.sum(_puts.c.records).filter(free), 0),
@@ -74,47 +67,43 @@ class SqlBuffer:
         return Waiting(int(records), int(size), oldest, int(claimed))
 
     def hurry(self) -> None:
-        """A put of the year 1970 has waited long enough."""
+        """A put of the year 1970 is due."""
         due = sa.update(_puts).where(_puts.c.flush_id.is_(None)).values(put_at=0)
         self._database.run(lambda connection: connection.execute(due))
 
     def holds_before(self, moment_ms: int) -> bool:
-        """Whether any record put up to this moment, claimed or not, is still here."""
         older = sa.select(sa.exists().where(_puts.c.put_at <= moment_ms))
         return bool(self._database.run(lambda connection: connection.execute(older).scalar_one()))
 
     def claim(self, flush_id: str, at_most_bytes: int) -> bool:
         """Row by row: ids commit out of order, so a range of them could claim what was never read."""
-
         mine = sa.select(sa.exists().where(_flushes.c.flush_id == flush_id))
 
         def take(connection: Connection) -> bool:
-            # The claim is there if this is repeated after a connection that broke before its answer.
+            # The claim exists if this is repeated because the connection broke before the answer.
             if connection.execute(mine).scalar_one():
                 return True
             oldest = sa.select(_puts.c.id, _puts.c.bytes).where(_puts.c.flush_id.is_(None)).order_by(_puts.c.id)
             skipping = oldest.limit(PUTS_PER_CLAIM).with_for_update(skip_locked=True)
-            ids = _up_to(connection.execute(skipping), at_most_bytes)
-            if not ids:
+            puts = next(in_groups(connection.execute(skipping), lambda put: put.bytes, most_bytes=at_most_bytes), [])
+            if not puts:
                 return False
             until = self._clock_ms() + self._lease_ms
             connection.execute(sa.insert(_flushes).values(flush_id=flush_id, lease_until=until))
-            for some in batched(ids, 500):
+            for some in batched([put.id for put in puts], 500):
                 connection.execute(sa.update(_puts).where(_puts.c.id.in_(some)).values(flush_id=flush_id))
             return True
 
         return self._database.transact(take)
 
     def renew(self, flush_id: str) -> None:
-        """Keep a claim for another while."""
         until = self._clock_ms() + self._lease_ms
         kept = sa.update(_flushes).where(_flushes.c.flush_id == flush_id).values(lease_until=until)
         self._database.run(lambda connection: connection.execute(kept))
 
     def take_over(self) -> str | None:
-        """The first to write the new lease has it."""
         now = self._clock_ms()
-        # A lease longer than any that is given was written before the clock was set back.
+        # A lease longer than the longest was written before the clock was set back.
         is_over = sa.not_(_flushes.c.lease_until.between(now, now + LONGEST_LEASE_MS))
         late = sa.select(_flushes.c.flush_id).where(is_over).order_by(_flushes.c.lease_until).limit(1)
         mine = (
@@ -126,16 +115,16 @@ class SqlBuffer:
         return self._database.run(lambda connection: connection.execute(mine).scalar_one_or_none())
 
     def unfinished(self) -> set[str]:
-        """Those of the dead too."""
+        """Those of workers that ended too."""
         ids = sa.select(_flushes.c.flush_id)
         return set(self._database.run(lambda connection: connection.execute(ids).scalars().all()))
 
     def lines(self, flush_id: str) -> Iterator[bytes]:
-        """One put after the other, so that memory holds one of them."""
+        """One put at a time, so that memory holds only one."""
         ids = sa.select(_puts.c.id).where(_puts.c.flush_id == flush_id).order_by(_puts.c.id)
         for put in self._database.run(lambda connection: connection.execute(ids).scalars().all()):
             lines = self._lines_of(put)
-            # Whoever had the claim before us may have landed and forgotten it just now.
+            # A worker that held the claim before may have landed and forgotten it meanwhile.
             if lines is not None:
                 yield lines
 
@@ -144,7 +133,7 @@ class SqlBuffer:
         return self._database.run(lambda connection: connection.execute(content).scalar_one_or_none())
 
     def keep(self, flush_id: str, records: Sequence[bytes], retry_s: float) -> None:
-        """One put in place of all that the claim had; a claim that is gone stays so."""
+        """One put replaces those of the claim; a claim that is gone is not re-created."""
         until = self._clock_ms() + min(int(retry_s * 1000), LONGEST_LEASE_MS)
         waits = sa.update(_flushes).where(_flushes.c.flush_id == flush_id).values(lease_until=until)
         oldest = sa.select(sa.func.min(_puts.c.put_at)).where(_puts.c.flush_id == flush_id)
@@ -159,8 +148,6 @@ class SqlBuffer:
         self._database.transact(replace)
 
     def forget(self, flush_id: str) -> None:
-        """Delete what a flush has landed."""
-
         def delete(connection: Connection) -> None:
             _delete(connection, flush_id)
             connection.execute(sa.delete(_flushes).where(_flushes.c.flush_id == flush_id))
@@ -168,7 +155,6 @@ class SqlBuffer:
         self._database.transact(delete)
 
     def close(self) -> None:
-        """Close every connection."""
         self._database.close()
 
 
@@ -183,14 +169,3 @@ def _delete(connection: Connection, flush_id: str) -> None:
     mine = sa.select(_puts.c.id).where(_puts.c.flush_id == flush_id)
     connection.execute(sa.delete(_lines).where(_lines.c.put.in_(mine)))
     connection.execute(sa.delete(_puts).where(_puts.c.flush_id == flush_id))
-
-
-def _up_to(puts: Iterable[Any], at_most: int) -> list[int]:
-    ids: list[int] = []
-    size = 0
-    for number, length in puts:
-        size += length
-        if ids and size > at_most:
-            break
-        ids.append(number)
-    return ids

@@ -1,9 +1,9 @@
-"""One SQLite file or PostgreSQL database: opened, shared by threads, and answered for in one line when it fails."""
+"""One SQLite file or PostgreSQL database, shared by threads; its failures become one line of ours."""
 
 import os
 import sqlite3
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
@@ -23,14 +23,15 @@ from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.schema import CreateIndex, CreateTable
 from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_random_exponential
 
-from leanops.domain.errors import LeanOpsError, PermanentError, RetryableError, StateUnavailableError
+from leanops.domain.errors import LeanOpsError, PermanentError, RetryableError
 
 Answer = TypeVar("Answer")
-Item = TypeVar("Item")
 
+NUMBERED = sa.BigInteger().with_variant(sa.Integer, "sqlite")
+"""A key that the database numbers: SQLite does so only for an INTEGER."""
 # serialization_failure, deadlock_detected, lock_not_available
 CONTENTION = {"40001", "40P01", "55P03"}
-# read_only_sql_transaction, idle_in_transaction_session_timeout: this server is not the one that writes, just now.
+# read_only_sql_transaction, idle_in_transaction_session_timeout: this server is not the primary right now.
 FAILOVER = {"25006", "25P03"}
 
 
@@ -38,17 +39,10 @@ class Database:
     """Runs work on a connection of its own, each statement its own transaction; waits out short contention."""
 
     def __init__(
-        self,
-        url: str,
-        *,
-        wait_seconds: float = 10,
-        holds: str = "state",
-        unavailable: type[RetryableError] = StateUnavailableError,
-        tables: Sequence[sa.Table] = (),
+        self, url: str, wait_seconds: float, holds: str, unavailable: type[RetryableError], *tables: sa.Table
     ) -> None:
-        self._url = _parse(url)
-        self._holds, self._unavailable = holds, unavailable
-        self._unmade, self._making = tables, threading.Lock()
+        self._url, self._holds, self._unavailable = _parse(url), holds, unavailable
+        self._missing, self._creating = tables, threading.Lock()
         self._engine = _open(self._url, wait_seconds)
         self._process = os.getpid()
         self._inherited: list[object] = []
@@ -65,10 +59,14 @@ class Database:
         return self._engine.dialect.name
 
     def run(self, work: Callable[[Connection], Answer]) -> Answer:
-        """What the work answers; after a broken connection it is repeated, though it may have taken effect."""
+        """What the work returns; after a broken connection it is repeated, though it may have taken effect."""
         self._leave_parents_connections()
-        if self._unmade:
-            self._make()
+        if self._missing:
+            # Other threads wait until the tables exist.
+            with self._creating:
+                tables = self._missing
+                self._answered(lambda connection: create_tables(connection, tables))
+                self._missing = ()
         return self._answered(work)
 
     def _answered(self, work: Callable[[Connection], Answer]) -> Answer:
@@ -79,10 +77,10 @@ class Database:
             raise self._translated(error) from error
 
     def transact(self, work: Callable[[Connection], Answer]) -> Answer:
-        """What the work answers, all of its statements in one transaction; repeated like `run`."""
+        """What the work returns, all of its statements in one transaction; repeated like `run`."""
 
         def in_transaction(connection: Connection) -> Answer:
-            # SQLite's plain BEGIN would read first and find the file locked when it comes to write.
+            # After SQLite's plain BEGIN a transaction reads first, and may find the file locked when it writes.
             connection.exec_driver_sql("BEGIN IMMEDIATE" if self.dialect == "sqlite" else "BEGIN")
             try:
                 answer = work(connection)
@@ -99,13 +97,6 @@ class Database:
         """Close every connection; new ones are opened if the database is used again."""
         self._engine.dispose()
 
-    def _make(self) -> None:
-        # Other threads wait for the tables, and find them made.
-        with self._making:
-            tables = self._unmade
-            self._answered(lambda connection: make_tables(connection, tables))
-            self._unmade = ()
-
     def _attempt(self, work: Callable[[Connection], Answer]) -> Answer:
         with self._engine.connect() as connection:
             return work(connection)
@@ -113,7 +104,7 @@ class Database:
     def _leave_parents_connections(self) -> None:
         if self._process == os.getpid():
             return
-        # A forked child must neither use nor close the sockets and file locks of its parent, so it keeps them unused.
+        # A forked child must neither use nor close the sockets and file locks of its parent.
         self._inherited.append(self._engine.pool)
         self._engine.dispose(close=False)
         self._process = os.getpid()
@@ -135,21 +126,21 @@ class Database:
         )
 
 
-def make_tables(connection: Connection, tables: Iterable[sa.Table]) -> None:
-    """Create what is not there yet, with its indexes."""
+def create_tables(connection: Connection, tables: Iterable[sa.Table]) -> None:
+    """Create the tables that do not exist yet, with their indexes."""
     for table in tables:
         try:
             connection.execute(CreateTable(table, if_not_exists=True))
             for index in table.indexes:
                 connection.execute(CreateIndex(index, if_not_exists=True))
         except (IntegrityError, ProgrammingError):
-            # Two processes may both find it missing, and PostgreSQL refuses a role without CREATE before it looks.
+            # Two processes may both find it missing, and PostgreSQL refuses a role without CREATE even if it exists.
             if not sa.inspect(connection).has_table(table.name):
                 raise
 
 
 def add_columns(connection: Connection, table: sa.Table) -> None:
-    """Add the columns that a table of an earlier version does not have; they hold nothing in its rows."""
+    """Add the columns that a table of an earlier version does not have; they are NULL in its rows."""
     for column in _missing(connection, table):
         kind = column.type.compile(connection.dialect)
         try:
@@ -165,12 +156,6 @@ def _missing(connection: Connection, table: sa.Table) -> list[sa.Column[Any]]:
     return [column for column in table.columns if column.name not in known]
 
 
-def batched(values: Sequence[Item], size: int) -> Iterator[Sequence[Item]]:
-    """The values in pieces that a statement can hold."""
-    for start in range(0, len(values), size):
-        yield values[start : start + size]
-
-
 def _parse(url: str) -> URL:
     try:
         parsed = sa.make_url(url)
@@ -180,9 +165,7 @@ def _parse(url: str) -> URL:
         parsed = parsed.set(drivername="postgresql+psycopg")
     in_file = parsed.drivername == "sqlite" and parsed.database not in {None, "", ":memory:"}
     if not in_file and parsed.drivername != "postgresql+psycopg":
-        raise PermanentError(
-            "the state URL names no store; write sqlite:///state.db or postgresql://user@host/database"
-        )
+        raise PermanentError("the state URL is not valid; write sqlite:///state.db or postgresql://user@host/database")
     return parsed
 
 
@@ -202,7 +185,7 @@ def _open(url: URL, wait_seconds: float) -> Engine:
 
 
 def _use_wal(connection: sqlite3.Connection, _: object) -> None:
-    # Readers and the one writer do not block each other; each commit is still synced, because batches rely on it.
+    # Readers and the one writer do not block each other. Each commit is still synced: batches rely on it.
     connection.execute("PRAGMA journal_mode=WAL").close()
     connection.execute("PRAGMA synchronous=FULL").close()
 

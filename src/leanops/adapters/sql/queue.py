@@ -1,30 +1,32 @@
 """Queues in SQLite or PostgreSQL: messages are kept, leased and deleted in the blocks they were sent in.
 
-A block is one row however many messages it holds, so the cost of a message is the cost of its bytes. A message leaves
-its block only when it fares differently from its neighbours; from the third receive on each comes alone, so that one
-that kills its reader takes no other with it.
+A block is one row however many messages it holds, so a message costs no more than its bytes. A message leaves its
+block only when it fares differently from its neighbours; from the third receive on each is received alone, so that a
+message that kills its reader does not affect others.
 
-A receipt names a block, the lease of its receive and a position. Messages that leave a block while in hand keep their
-positions and say in `origin` which block their receipts name.
+A receipt names a block, the lease of its receive and a position. Messages that leave a block while in flight keep their
+positions, and `origin` is the block that their receipts name.
 """
 
 import secrets
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import accumulate
 from typing import Any, NamedTuple, Self
 
 import msgspec
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from leanops.adapters.sql.database import Database, batched
+from leanops.adapters.sql.database import NUMBERED, Database
 from leanops.domain.errors import PermanentError, QueueUnavailableError
+from leanops.domain.groups import batched, in_groups
 from leanops.ports.queue import DEAD, MAX_RECEIVES, RETENTION_MS, Depth, Outgoing, Receipt, Received, dead_letters
 
 BLOCK_MESSAGES = 1_000
 BLOCK_BYTES = 1 << 20
 COMES_ALONE = 2
-"""Received this often without success, the messages of a block are tried one by one."""
+"""After this many failed receives the messages of a block are received one by one."""
 LOOK_AHEAD = 64
 LONGEST_HIDDEN_MS = 3_600_000
 
@@ -32,7 +34,7 @@ _metadata = sa.MetaData()
 _blocks = sa.Table(
     "queue_blocks",
     _metadata,
-    sa.Column("id", sa.BigInteger().with_variant(sa.Integer, "sqlite"), primary_key=True, autoincrement=True),
+    sa.Column("id", NUMBERED, primary_key=True, autoincrement=True),
     sa.Column("queue", sa.Text, nullable=False),
     sa.Column("visible_at", sa.BigInteger, nullable=False),
     sa.Column("receives", sa.Integer, nullable=False),
@@ -45,11 +47,11 @@ _blocks = sa.Table(
     sa.Index("queue_blocks_origin", "origin"),
     sqlite_autoincrement=True,
 )
-# Apart, because SQLite would write the bodies anew with every change of a lease.
+# A table of its own, because SQLite would rewrite the bodies with every change of a lease.
 _bodies = sa.Table(
     "queue_bodies",
     _metadata,
-    sa.Column("block", sa.BigInteger().with_variant(sa.Integer, "sqlite"), primary_key=True, autoincrement=False),
+    sa.Column("block", NUMBERED, primary_key=True, autoincrement=False),
     sa.Column("bodies", sa.LargeBinary, nullable=False),
 )
 _pack = msgspec.msgpack.Encoder().encode
@@ -75,13 +77,7 @@ class SqlQueue:
         wait_seconds: float = 10,
         shortage: Callable[[], str | None] = lambda: None,
     ) -> None:
-        self._database = Database(
-            url,
-            wait_seconds=wait_seconds,
-            holds="queue",
-            unavailable=QueueUnavailableError,
-            tables=[_blocks, _bodies],
-        )
+        self._database = Database(url, wait_seconds, "queue", QueueUnavailableError, _blocks, _bodies)
         self._clock_ms, self._shortage = clock_ms, shortage
 
     @classmethod
@@ -93,26 +89,26 @@ class SqlQueue:
         """A queue needs nothing but its name."""
 
     def send(self, messages: Sequence[Outgoing]) -> list[int]:
-        """All of them in one transaction; none where room is short."""
+        """All of them in one transaction; none if disk space is short."""
         if reason := self._shortage():
-            raise QueueUnavailableError(f"the queue takes nothing: {reason}")
+            raise QueueUnavailableError(f"the queue accepts nothing: {reason}")
         if any(len(message.body) > self.max_bytes for message in messages):
             raise PermanentError(f"a message is larger than the {self.max_bytes} bytes a queue takes; claim-check it")
         by_queue: dict[str, list[bytes]] = defaultdict(list)
         for message in messages:
             by_queue[message.queue].append(message.body)
         now = self._clock_ms()
-        sent = [(queue, block) for queue, bodies in by_queue.items() for block in _in_blocks(bodies)]
 
         def insert(connection: Connection) -> None:
-            for queue, bodies in sent:
-                _insert(connection, bodies, queue=queue, visible_at=0, receives=0, sent_at=now)
+            for queue, bodies in by_queue.items():
+                for block in in_groups(bodies, len, most=BLOCK_MESSAGES, most_bytes=BLOCK_BYTES):
+                    _insert(connection, block, queue=queue, visible_at=0, receives=0, sent_at=now)
 
         self._database.transact(insert)
         return []
 
     def receive(self, queue: str, at_most: int, visibility_s: float) -> list[Received]:
-        """Whole blocks in the order they were sent, as many as fit; only a first one that does not fit is split."""
+        """Whole blocks in the order they were sent, as many as fit; a block is split only if it is the first."""
         now, lease = self._clock_ms(), secrets.randbits(62)
 
         def take(connection: Connection) -> list[Received]:
@@ -125,8 +121,6 @@ class SqlQueue:
         return self._database.transact(take)
 
     def delete(self, queue: str, receipts: Sequence[Receipt]) -> list[Receipt]:
-        """Whole blocks at once; of the others the messages are taken out."""
-
         def remove(connection: Connection) -> list[Receipt]:
             whole, parts, lost = _held(connection, receipts)
             _drop(connection, whole)
@@ -137,7 +131,7 @@ class SqlQueue:
         return self._database.transact(remove)
 
     def change_visibility(self, queue: str, receipts: Sequence[Receipt], seconds: float) -> None:
-        """Messages whose neighbours stay behind get a block of their own; every receipt stays good."""
+        """Messages whose neighbours are not named get a block of their own; every receipt stays valid."""
         until = self._clock_ms() + _ms(seconds)
 
         def hide(connection: Connection) -> None:
@@ -151,7 +145,7 @@ class SqlQueue:
         self._database.transact(hide)
 
     def give_back(self, queue: str, receipts: Sequence[Receipt]) -> None:
-        """As if they had not been received; their receipts are good no longer."""
+        """As if they had not been received; their receipts are no longer valid."""
         now = self._clock_ms()
 
         def show(connection: Connection) -> None:
@@ -164,7 +158,6 @@ class SqlQueue:
         self._database.transact(show)
 
     def depth(self, queue: str) -> Depth:
-        """By the rows of its blocks."""
         now = self._clock_ms()
         visible = sa.case((_is_visible(now), _blocks.c.messages), else_=0)
         counts = sa.select(
@@ -176,27 +169,22 @@ class SqlQueue:
         return Depth(int(waiting), int(messages - waiting), oldest)
 
     def depths(self) -> dict[str, Depth]:
-        """Every queue that holds anything, dead letters too."""
-        names = sa.select(_blocks.c.queue).distinct().order_by(_blocks.c.queue)
-        return {
-            name: self.depth(name) for name in self._database.run(lambda found: found.execute(names).scalars().all())
-        }
+        statement = sa.select(_blocks.c.queue).distinct().order_by(_blocks.c.queue)
+        names = self._database.run(lambda connection: connection.execute(statement).scalars().all())
+        return {name: self.depth(name) for name in names}
 
     def ready(self) -> list[str]:
-        """The queues with messages to be received, those that waited longest first."""
-        first = sa.func.min(_blocks.c.id)
         waiting = sa.select(_blocks.c.queue).where(_is_visible(self._clock_ms()))
-        names = waiting.group_by(_blocks.c.queue).order_by(first)
+        names = waiting.group_by(_blocks.c.queue).order_by(sa.func.min(_blocks.c.id))
         return list(self._database.run(lambda connection: connection.execute(names).scalars().all()))
 
     def close(self) -> None:
-        """Close every connection."""
         self._database.close()
 
     def _visible(self, connection: Connection, queue: str, now: int) -> Sequence[Any]:
         visible = sa.select(_blocks).where(_blocks.c.queue == queue, _is_visible(now))
         first = visible.order_by(_blocks.c.id).limit(LOOK_AHEAD)
-        # Two readers of PostgreSQL must not wait for each other; of SQLite there is one at a time.
+        # Two readers of PostgreSQL must not wait for each other; SQLite has one at a time.
         first = first.with_for_update(skip_locked=True) if self._database.dialect == "postgresql" else first
         return connection.execute(first).fetchall()
 
@@ -206,25 +194,12 @@ def _ms(seconds: float) -> int:
 
 
 def _is_visible(now: int) -> sa.ColumnElement[bool]:
-    """Hidden for longer than anything is hidden: it was taken in hand before the clock was set back."""
+    """Visible too is what is hidden for longer than possible: it was received before the clock was set back."""
     return sa.not_(_blocks.c.visible_at.between(now + 1, now + LONGEST_HIDDEN_MS))
 
 
-def _in_blocks(bodies: Iterable[bytes]) -> Iterator[list[bytes]]:
-    block: list[bytes] = []
-    size = 0
-    for body in bodies:
-        if block and (len(block) == BLOCK_MESSAGES or size + len(body) > BLOCK_BYTES):
-            yield block
-            block, size = [], 0
-        block.append(body)
-        size += len(body)
-    if block:
-        yield block
-
-
 def _insert(connection: Connection, bodies: Sequence[bytes | None], like: Any = None, **columns: Any) -> Any:
-    """A new block; what is not said is as in another one."""
+    """A new block; what `columns` does not set is copied from `like`."""
     kept = {"queue": like.queue, "receives": like.receives, "sent_at": like.sent_at} if like is not None else {}
     messages = len(bodies) - bodies.count(None)
     row = {"lease": 0, "messages": messages, "positions": len(bodies), **kept, **columns}
@@ -234,9 +209,9 @@ def _insert(connection: Connection, bodies: Sequence[bytes | None], like: Any = 
 
 
 def _settled(connection: Connection, blocks: Sequence[Any], now: int) -> bool:
-    """Put aside what must not be received as it is; whether there was any.
+    """Remove, move or split the blocks that must not be received as they are; whether there were any.
 
-    What is too old becomes a dead letter, and only then goes: the clock may be what is wrong.
+    A message that is too old becomes a dead letter first: the clock may be wrong.
     """
     too_old = [block.id for block in blocks if block.sent_at < now - RETENTION_MS and _is_dead(block)]
     kept = [block for block in blocks if not _is_dead(block)]
@@ -245,9 +220,7 @@ def _settled(connection: Connection, blocks: Sequence[Any], now: int) -> bool:
     _drop(connection, too_old)
     if dead:
         moved = {"queue": dead_letters(dead[0].queue), "receives": 0, "visible_at": 0, "lease": 0, "origin": None}
-        moved["sent_at"] = now
-        ids = [block.id for block in dead]
-        connection.execute(sa.update(_blocks).where(_blocks.c.id.in_(ids)).values(moved))
+        _change(connection, [block.id for block in dead], **moved, sent_at=now)
     for block in failing:
         for body in _present(connection, block.id).values():
             _insert(connection, [body], block, visible_at=block.visible_at)
@@ -260,35 +233,28 @@ def _is_dead(block: Any) -> bool:
 
 
 def _fitting(connection: Connection, blocks: Sequence[Any], at_most: int) -> list[Any]:
-    """As many of the blocks as fit; a message that failed before has its reader to itself."""
+    """As many of the blocks as fit; a message that failed before is received alone."""
     together = [block for block in blocks if block.receives < COMES_ALONE or _is_dead(block)]
     if blocks and blocks[0] not in together:
         return [blocks[0]]
     if together and together[0].messages > at_most:
         return [_cut(connection, together[0], at_most)]
-    fitting, messages = [], 0
-    for block in together:
-        messages += block.messages
-        if messages > at_most:
-            break
-        fitting.append(block)
-    return fitting
+    totals = accumulate(block.messages for block in together)
+    return [block for block, messages in zip(together, totals, strict=True) if messages <= at_most]
 
 
 def _cut(connection: Connection, block: Any, at_most: int) -> Any:
-    """A block with the first messages of another; what stays there keeps its place in the queue, but no receipt."""
+    """A block with the first messages of another; the rest keeps its place in the queue, but no receipt."""
     bodies = list(_present(connection, block.id).values())
     left = bodies[at_most:]
-    counts = {"messages": len(left), "positions": len(left), "lease": 0, "origin": None}
-    connection.execute(sa.update(_blocks).where(_blocks.c.id == block.id).values(counts))
+    _change(connection, [block.id], messages=len(left), positions=len(left), lease=0, origin=None)
     connection.execute(sa.update(_bodies).where(_bodies.c.block == block.id).values(bodies=_pack(left)))
     return _insert(connection, bodies[:at_most], block, visible_at=0)
 
 
 def _lease(connection: Connection, blocks: Sequence[Any], lease: int, until: int) -> list[Received]:
     ids = [block.id for block in blocks]
-    hidden = {"visible_at": until, "lease": lease, "origin": None, "receives": _blocks.c.receives + 1}
-    connection.execute(sa.update(_blocks).where(_blocks.c.id.in_(ids)).values(hidden))
+    _change(connection, ids, visible_at=until, lease=lease, origin=None, receives=_blocks.c.receives + 1)
     packed = sa.select(_bodies.c.block, _bodies.c.bodies).where(_bodies.c.block.in_(ids))
     bodies = {block: _unpack(content) for block, content in connection.execute(packed)}
     return [
@@ -300,7 +266,7 @@ def _lease(connection: Connection, blocks: Sequence[Any], lease: int, until: int
 
 
 def _held(connection: Connection, receipts: Sequence[Any]) -> tuple[list[int], dict[Any, list[int]], list[Receipt]]:
-    """Blocks that the receipts cover whole, blocks they cover in part, and receipts that are good no longer."""
+    """Blocks that the receipts cover entirely, blocks they cover in part, and receipts that are no longer valid."""
     wanted: dict[tuple[int, int], set[int]] = defaultdict(set)
     for number, lease, position in receipts:
         wanted[number, lease].add(position)
@@ -310,7 +276,7 @@ def _held(connection: Connection, receipts: Sequence[Any]) -> tuple[list[int], d
         left = wanted.get((block.origin or block.id, block.lease))
         if not left:
             continue
-        # Only a block without gaps is known by its numbers: a message of which it was rid may be named again.
+        # Only a block without gaps is known by its counts: a message that was taken out of it may be named again.
         is_full = block.origin is None and block.messages == block.positions == len(left)
         present = left if is_full else _present(connection, block.id).keys()
         covered = left & present
@@ -329,7 +295,7 @@ def _change(connection: Connection, blocks: Sequence[int], **values: Any) -> Non
 
 
 def _named(connection: Connection, numbers: Sequence[int]) -> Iterator[Any]:
-    """The blocks that receipts with these numbers may speak of, locked."""
+    """The blocks that receipts with these numbers may refer to, locked."""
     for some in batched(numbers, 500):
         named = sa.select(_blocks).where(sa.or_(_blocks.c.id.in_(some), _blocks.c.origin.in_(some)))
         yield from connection.execute(named.order_by(_blocks.c.id).with_for_update()).fetchall()
@@ -342,11 +308,11 @@ def _present(connection: Connection, block: int) -> dict[int, bytes]:
 
 
 def _take_out(connection: Connection, block: Any, positions: Iterable[int]) -> dict[int, bytes]:
-    """Remove some messages from a block, but not all; the others keep their positions, and with them their receipts."""
+    """Remove some messages from a block, but not all; the others keep their positions, and so their receipts."""
     present = _present(connection, block.id)
     taken = {position: present.pop(position) for position in positions}
     connection.execute(sa.update(_bodies).where(_bodies.c.block == block.id).values(bodies=_pack(_sparse(present))))
-    connection.execute(sa.update(_blocks).where(_blocks.c.id == block.id).values(messages=len(present)))
+    _change(connection, [block.id], messages=len(present))
     return taken
 
 

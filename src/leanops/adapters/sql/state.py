@@ -7,8 +7,9 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import Dialect
 
-from leanops.adapters.sql.database import Database, add_columns, make_tables
-from leanops.domain.errors import StateConflictError
+from leanops.adapters.sql.database import Database, add_columns, create_tables
+from leanops.domain.errors import StateConflictError, StateUnavailableError
+from leanops.domain.groups import batched
 from leanops.ports.state import Key, Row, StateTable, Stored, new_revision
 
 REVISION = "revision"
@@ -22,11 +23,11 @@ class ExactText(sa.types.TypeDecorator[str]):
     cache_ok = True
 
     def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:
-        """U+001A becomes U+001A 1, U+0000 becomes U+001A 0."""
+        """Escapes U+001A as U+001A 1, and U+0000 as U+001A 0."""
         return value and value.replace("\x1a", "\x1a1").replace("\x00", "\x1a0")
 
     def process_result_value(self, value: str | None, dialect: Dialect) -> str | None:
-        """The same backwards."""
+        """Reverses the escape."""
         return value and value.replace("\x1a0", "\x00").replace("\x1a1", "\x1a")
 
 
@@ -37,19 +38,17 @@ class SqlState:
     """A StateStore in a SQLite file (sqlite:///state.db) or in PostgreSQL (postgresql://user@host/database)."""
 
     def __init__(self, url: str, *, prefix: str = "", wait_seconds: float = 10, page_rows: int = 500) -> None:
-        self._database = Database(url, wait_seconds=wait_seconds)
+        self._database = Database(url, wait_seconds, "state", StateUnavailableError)
         self._prefix, self._page_rows = prefix, page_rows
         self._tables: dict[str, sa.Table] = {}
 
     def get(self, table: StateTable, key: Key) -> Stored | None:
-        """The row of this key, or None."""
         table.check_key(key)
         target = self._table(table)
         found = self._select(sa.select(target).where(_is(target, table, key)))
         return found[0] if found else None
 
     def put(self, table: StateTable, row: Row, *, expected: int | None) -> int:
-        """Write the whole row if it is absent (None) or still at the revision seen, else StateConflictError."""
         revision = new_revision()
         values = {**table.complete(row), REVISION: revision}
         target, key = self._table(table), table.key_of(row)
@@ -60,27 +59,26 @@ class SqlState:
         else:
             statement = sa.update(target).where(_is(target, table, key, expected)).values(values).returning(written)
         if self._database.run(lambda connection: connection.execute(statement).scalar_one_or_none()) is None:
-            # The write is ours all the same if it was repeated after a connection that broke before its answer.
-            found = self.get(table, key)
-            if found is None or found.revision != revision:
+            # The write is ours all the same if it was repeated because the connection broke before the answer.
+            stored = self.get(table, key)
+            if stored is None or stored.revision != revision:
                 raise StateConflictError(table.name, key)
         return revision
 
     def get_many(self, table: StateTable, keys: Sequence[Key]) -> dict[Key, Stored]:
-        """The rows of these keys, of those that are there, so many a statement as SQLite takes."""
         for key in keys:
             table.check_key(key)
         target = self._table(table)
         found: dict[Key, Stored] = {}
         columns = sa.tuple_(*(target.c[column] for column in table.key))
-        for some in _chunks(keys):
+        for some in batched(keys, KEYS_PER_STATEMENT):
             wanted = [sa.tuple_(*(sa.literal(part, ExactText) for part in key)) for key in some]
             rows = self._select(sa.select(target).where(columns.in_(wanted)))
             found |= {table.key_of(stored.row): stored for stored in rows}
         return found
 
     def put_many(self, table: StateTable, rows: Sequence[Row]) -> None:
-        """Write whole rows over whatever is there, all of them in one transaction."""
+        """All of them in one transaction."""
         values = [{**row, REVISION: new_revision()} for row in table.complete_all(rows)]
         target = self._table(table)
         insert = self._insert(target)
@@ -90,7 +88,6 @@ class SqlState:
             self._database.run(lambda connection: connection.execute(statement, values))
 
     def delete(self, table: StateTable, key: Key, *, expected: int) -> None:
-        """Delete the row if it is still at the revision seen, else StateConflictError."""
         table.check_key(key)
         target = self._table(table)
         statement = sa.delete(target).where(_is(target, table, key, expected))
@@ -98,7 +95,7 @@ class SqlState:
             raise StateConflictError(table.name, key)
 
     def rows(self, table: StateTable) -> Iterator[Stored]:
-        """Every row, each once; pages by key, so that no connection or snapshot is held while the caller works."""
+        """Page by page, so that no connection or snapshot is held while the caller works."""
         target = self._table(table)
         key = [target.c[column] for column in table.key]
         first = sa.select(target).order_by(*key).limit(self._page_rows)
@@ -110,36 +107,28 @@ class SqlState:
             yield from page
 
     def purge(self, table: StateTable, column: str, before: int) -> int:
-        """Delete the rows whose column is below the limit (never those without a value); how many they were."""
         table.check_number(column)
         target = self._table(table)
         statement = sa.delete(target).where(target.c[column] < before)
         return self._database.run(lambda connection: connection.execute(statement).rowcount)
 
     def close(self) -> None:
-        """Close every connection."""
         self._database.close()
 
     def _insert(self, target: sa.Table) -> postgresql.Insert | sqlite.Insert:
         return postgresql.insert(target) if self._database.dialect == "postgresql" else sqlite.insert(target)
 
     def _select(self, statement: sa.Select[Any]) -> list[Stored]:
-        return self._database.run(lambda connection: [_stored(found) for found in connection.execute(statement)])
+        return self._database.run(lambda connection: [_stored(row) for row in connection.execute(statement)])
 
     def _table(self, table: StateTable) -> sa.Table:
         target = self._tables.get(table.name)
         if target is None:
-            target = _definition(table, self._prefix)
-            definition = target
-            self._database.run(lambda connection: make_tables(connection, [definition]))
+            definition = target = _definition(table, self._prefix)
+            self._database.run(lambda connection: create_tables(connection, [definition]))
             self._database.run(lambda connection: add_columns(connection, definition))
             self._tables[table.name] = target
         return target
-
-
-def _chunks(keys: Sequence[Key]) -> Iterator[Sequence[Key]]:
-    for start in range(0, len(keys), KEYS_PER_STATEMENT):
-        yield keys[start : start + KEYS_PER_STATEMENT]
 
 
 def _definition(table: StateTable, prefix: str) -> sa.Table:
@@ -154,7 +143,7 @@ def _is(target: sa.Table, table: StateTable, key: Key, revision: int | None = No
     return sa.and_(*same, *([] if revision is None else [target.c[REVISION] == revision]))
 
 
-def _stored(found: sa.Row[Any]) -> Stored:
-    row: dict[str, Any] = dict(found._mapping)
+def _stored(selected: sa.Row[Any]) -> Stored:
+    row: dict[str, Any] = dict(selected._mapping)
     revision = row.pop(REVISION)
     return Stored(row, revision)
