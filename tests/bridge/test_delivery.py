@@ -124,7 +124,7 @@ def test_messages_are_held_beyond_their_deadline_without_coming_twice(
 
     async def work() -> None:
         async with bridging(cloud, queue, tmp_path, [orders]) as bridge:
-            await until(lambda: bridge.hand.oldest_s > 14, seconds=40)
+            await until(lambda: bridge.in_flight.oldest_s > 14, seconds=40)
             queue.judge = lambda _messages: []
             await until(lambda: bridge.counts.acked == 2)
             assert (bridge.counts.received, bridge.counts.extended >= 4) == (2, True)

@@ -15,7 +15,7 @@ RETENTION_MS = 14 * 86_400_000
 DEAD = "-dlq"
 
 
-def dead_letters(queue: str) -> str:
+def dead_letter_queue(queue: str) -> str:
     """The dead-letter queue of a queue."""
     return queue + DEAD
 
@@ -28,7 +28,7 @@ class Outgoing(NamedTuple):
 
 
 class Received(NamedTuple):
-    """A message in hand until its visibility ends; the receipt is good for as long."""
+    """A message in flight until its visibility ends; the receipt is good for as long."""
 
     body: bytes
     receipt: Receipt
@@ -70,19 +70,19 @@ class Queue(Protocol):
         """
 
     def receive(self, queue: str, at_most: int, visibility_s: float) -> list[Received]:
-        """Messages nobody else has in hand; they are hidden from others for this long."""
+        """Messages nobody else has in flight; they are hidden from others for this long."""
 
     def delete(self, queue: str, receipts: Sequence[Receipt]) -> list[Receipt]:
-        """Delete messages in hand; the receipts that were good no longer, whose messages may come again."""
+        """Delete messages in flight; the receipts that were good no longer, whose messages may come again."""
 
     def change_visibility(self, queue: str, receipts: Sequence[Receipt], seconds: float) -> None:
-        """Hide messages in hand for so long from now; 0 gives them back. What is no longer in hand stays as it is."""
+        """Hide messages in flight for this long; 0 gives them back. Others are left unchanged."""
 
     def give_back(self, queue: str, receipts: Sequence[Receipt]) -> None:
-        """Give messages in hand back untried; a queue that can takes the receive back, too."""
+        """Give messages in flight back untried; a queue that can takes the receive back, too."""
 
     def depth(self, queue: str) -> Depth:
-        """How many messages wait and are in hand."""
+        """How many messages wait and are in flight."""
 
     def depths(self) -> Mapping[str, Depth]:
         """The depth of every queue that holds messages, dead-letter queues included."""

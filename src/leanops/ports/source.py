@@ -10,7 +10,7 @@ MAX_IDS = 1_000
 
 
 class Pulled(NamedTuple):
-    """A message in hand until its lease ends."""
+    """A message in flight until its lease ends."""
 
     ack_id: str
     message_id: str

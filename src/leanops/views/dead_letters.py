@@ -22,7 +22,7 @@ def archived(files: Files, error: dict[str, Any]) -> Archived | None:
     return None if body is None else Archived(body.decode("utf-8", "backslashreplace"), len(body))
 
 
-def has_letters(sources: Sources, topic: str) -> bool:
+def has_dead_letters(sources: Sources, topic: str) -> bool:
     """Whether a topic, registered or not, has dead letters."""
     where = {"topic_name": check_topic(topic)}
     return bool(sources.catalog.select(sources.databases.dlq_errors, ["error_id"], where))

@@ -171,7 +171,7 @@ def test_a_bridge_none_of_whose_queues_exists_is_not_ready_and_does_not_run_hot(
             assert queue.sent == ["payments"]
             inbox.redelivers = False
         # A stop wakes what waits, and nothing is kept from the next bridge.
-        assert told[-1] == ("drained", {"in_hand": 1, "sent": 0, "given_back": 1, "dead": None})
+        assert told[-1] == ("drained", {"in_flight": 1, "sent": 0, "given_back": 1, "dead": None})
         assert (inbox.acked, set(inbox.returned)) == ([], {"m1"})
 
     run(work)

@@ -31,7 +31,7 @@ class Account:
         self.delivered += [base64.b64decode(record["Data"]) for record in request["Records"]]
         return 200, {"FailedPutCount": 0, "RequestResponses": [{"RecordId": "1"} for _ in request["Records"]]}
 
-    def letters(self) -> set[tuple[str, str]]:
+    def dead_letters(self) -> set[tuple[str, str]]:
         rows = [stored.row for stored in self.state.rows(ERROR_TRACKER)]
         return {(str(row["message_id"]), str(row["rule"])) for row in rows}
 
@@ -69,14 +69,14 @@ def test_an_event_goes_through_the_processor_and_the_transform(account: Account)
     assert answer == {"batchItemFailures": []}
     [record] = account.delivered
     assert msgspec.json.decode(record)["json_payload"] == '{"a":1}'
-    assert [rule for _, rule in account.letters()] == ["bad_envelope"]
+    assert [rule for _, rule in account.dead_letters()] == ["bad_envelope"]
     [entry] = transform.handler(firehose_event([record]), Time())["records"]
     assert (entry["result"], entry["metadata"]["otfMetadata"]["destinationTableName"]) == ("Ok", "orders_staging")
 
 
-def test_dead_letters_and_firehoses_errors_are_put_aside(account: Account, moto_endpoint: str) -> None:
+def test_dead_letters_and_firehoses_errors_are_archived(account: Account, moto_endpoint: str) -> None:
     s3 = boto3.client("s3", endpoint_url=moto_endpoint)
-    # Equal lines are archived by several threads at once, and are one letter.
+    # Equal lines are archived by several threads at once, and are one dead letter.
     s3.put_object(Bucket=account.bucket, Key="errors/1", Body=error_line(b"garbage") * 40)
     created = {"detail": {"bucket": {"name": account.bucket}, "object": {"key": "errors/1"}}}
 
@@ -84,8 +84,8 @@ def test_dead_letters_and_firehoses_errors_are_put_aside(account: Account, moto_
     assert dead_letters.handler(dead, Time()) == {"batchItemFailures": []}
     assert dead_letters.errors_handler(created, Time()) == 40
 
-    assert ("m1", "receives_exceeded") in account.letters()
-    assert sorted(rule for _, rule in account.letters()) == ["receives_exceeded", "unroutable"]
+    assert ("m1", "receives_exceeded") in account.dead_letters()
+    assert sorted(rule for _, rule in account.dead_letters()) == ["receives_exceeded", "unroutable"]
     archived = s3.list_objects_v2(Bucket=account.bucket, Prefix="dlq/")["Contents"]
     assert len([found for found in archived if not found["Key"].startswith(PROGRESS)]) == 2
 
@@ -119,7 +119,7 @@ def test_a_function_makes_no_call_that_would_outlive_it(account: Account) -> Non
     answer = processor.handler(event, Time(milliseconds=invocation.CALL_MS - 1))
 
     assert [failure["itemIdentifier"] for failure in answer["batchItemFailures"]] == ["id-0", "id-1"]
-    assert (account.delivered, account.letters()) == ([], set())
+    assert (account.delivered, account.dead_letters()) == ([], set())
 
 
 def test_objects_are_read_in_parts_and_share_a_client(account: Account, moto_endpoint: str) -> None:

@@ -13,7 +13,7 @@ from leanops.adapters.aws.queue import SqsQueue
 from leanops.adapters.sql.queue import SqlQueue
 from leanops.domain.errors import UsageError
 from leanops.domain.event.envelope import Envelope, encoded, envelopes_in
-from leanops.ports.queue import MAX_RECEIVES, Depth, Outgoing, dead_letters
+from leanops.ports.queue import MAX_RECEIVES, Depth, Outgoing, dead_letter_queue
 from leanops.runtimes.queues import QUEUES, open_queue
 from leanops.usecases.ingest.process import work
 from tests.support.hub import hub_in
@@ -78,7 +78,7 @@ def test_a_queue_made_again_keeps_its_messages(place: Place) -> None:
     assert bodies_of(place.receive()) == [b"kept"]
 
 
-def test_a_message_in_hand_is_hidden_and_comes_back_when_its_visibility_ends(place: Place) -> None:
+def test_a_message_in_flight_is_hidden_and_comes_back_when_its_visibility_ends(place: Place) -> None:
     place.send(b"message")
     place.receive(visibility_s=1)
     assert place.receive() == []
@@ -179,20 +179,20 @@ def test_receives_count_up_and_then_it_is_a_dead_letter_with_the_same_body(place
 
     assert counts == [1, 2, 3, 4, 5]
     assert place.queue.depth(place.name).messages == 0
-    assert place.queue.depth(dead_letters(place.name)) == Depth(
-        1, 0, place.queue.depth(dead_letters(place.name)).oldest_ms
+    assert place.queue.depth(dead_letter_queue(place.name)) == Depth(
+        1, 0, place.queue.depth(dead_letter_queue(place.name)).oldest_ms
     )
-    [letter] = place.receive(queue=dead_letters(place.name))
-    assert letter.body == b"poison"
+    [dead_letter] = place.receive(queue=dead_letter_queue(place.name))
+    assert dead_letter.body == b"poison"
 
 
 def test_every_queue_that_holds_messages_is_named_with_its_depth(place: Place) -> None:
     other = f"{place.name}-other"
     place.queue.create(other)
     place.send(*numbered(3))
-    place.send(b"letter", to=dead_letters(place.name))
+    place.send(b"letter", to=dead_letter_queue(place.name))
 
-    ours = [place.name, dead_letters(place.name)]
+    ours = [place.name, dead_letter_queue(place.name)]
     place.soon(lambda: [name for name in place.queue.ready() if name.startswith(place.name)] == ours)
     depths = place.queue.depths()
     assert [depths[name].visible for name in ours] == [3, 1]
@@ -207,7 +207,7 @@ def test_a_queue_whose_messages_are_all_in_flight_is_not_ready(place: Place) -> 
 
 
 def test_dead_letters_do_not_die_again(place: Place) -> None:
-    dead = dead_letters(place.name)
+    dead = dead_letter_queue(place.name)
     place.send(*numbered(3), to=dead)
 
     for _ in range(MAX_RECEIVES + 2):
@@ -216,7 +216,7 @@ def test_dead_letters_do_not_die_again(place: Place) -> None:
         place.queue.change_visibility(dead, [message.receipt for message in received], 0)
 
 
-def test_depth_counts_what_waits_and_what_is_in_hand(place: Place) -> None:
+def test_depth_counts_what_waits_and_what_is_in_flight(place: Place) -> None:
     place.send(*numbered(25))
     received = place.receive(at_most=10)
     place.queue.delete(place.name, [message.receipt for message in received[:4]])
@@ -255,7 +255,7 @@ def test_queues_do_not_mix(place: Place) -> None:
 
 # moto's own threads are in each other's way.
 @pytest.mark.parametrize("place", [*SQL, "elasticmq"], indirect=True)
-def test_receivers_at_once_never_have_the_same_message_in_hand(place: Place) -> None:
+def test_receivers_at_once_never_have_the_same_message_in_flight(place: Place) -> None:
     readers, messages = 4, 200
     for start in range(0, messages, 20):
         place.send(*numbered(messages)[start : start + 20])

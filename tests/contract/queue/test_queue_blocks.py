@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from leanops.adapters.sql.queue import SqlQueue
-from leanops.ports.queue import MAX_RECEIVES, Outgoing, Received, dead_letters
+from leanops.ports.queue import MAX_RECEIVES, Outgoing, Received, dead_letter_queue
 from tests.support.queues import SQL, Place, bodies_of, numbered, place_of
 
 
@@ -76,20 +76,20 @@ def test_a_message_that_kills_its_readers_takes_no_other_to_the_dead_letters(pla
         place.queue.delete(place.name, [message.receipt for message in received])
 
     assert sorted(done) == [body for body in numbered(20) if body != numbered(20)[7]]
-    assert bodies_of(place.receive(queue=dead_letters(place.name))) == [numbered(20)[7]]
+    assert bodies_of(place.receive(queue=dead_letter_queue(place.name))) == [numbered(20)[7]]
 
 
 def test_after_fourteen_days_a_message_is_a_dead_letter_and_a_dead_letter_is_gone(place: Place) -> None:
     place.send(b"old")
-    place.send(b"dead", to=dead_letters(place.name))
+    place.send(b"dead", to=dead_letter_queue(place.name))
     place.clock.advance(14 * 86_400 + 1)
     place.send(b"new")
 
     assert place.queue.depth(place.name).messages == 1
     assert bodies_of(place.receive()) == [b"new"]
-    assert bodies_of(place.receive(queue=dead_letters(place.name))) == [b"old"]
+    assert bodies_of(place.receive(queue=dead_letter_queue(place.name))) == [b"old"]
     place.clock.advance(14 * 86_400 + 1)
-    assert place.receive(queue=dead_letters(place.name)) == []
+    assert place.receive(queue=dead_letter_queue(place.name)) == []
 
 
 def test_a_message_sent_under_a_wrong_clock_is_not_lost(place: Place) -> None:
@@ -98,7 +98,7 @@ def test_a_message_sent_under_a_wrong_clock_is_not_lost(place: Place) -> None:
     place.clock.advance(50 * 365 * 86_400)
 
     assert place.receive() == []
-    assert bodies_of(place.receive(queue=dead_letters(place.name))) == [b"from 1976"]
+    assert bodies_of(place.receive(queue=dead_letter_queue(place.name))) == [b"from 1976"]
 
 
 def test_ready_names_the_queues_with_messages_to_receive(place: Place) -> None:
@@ -119,8 +119,8 @@ def left_in(place: Place) -> Counter[bytes]:
     found = Counter[bytes]()
     while place.queue.depth(place.name).visible:
         found.update(message.body for message in place.receive(1_000, visibility_s=86_400))
-    while letters := place.receive(1_000, queue=dead_letters(place.name)):
-        found.update(message.body for message in letters)
+    while dead := place.receive(1_000, queue=dead_letter_queue(place.name)):
+        found.update(message.body for message in dead)
     return found
 
 
@@ -146,7 +146,7 @@ class History:
     def receive(self) -> None:
         for message in self.place.receive(self.random.choice([1, 5, 100]), visibility_s=20):
             assert message.body in self.live, "it was deleted"
-            assert self.held.get(message.body, 0) <= self.now(), "someone has it in hand"
+            assert self.held.get(message.body, 0) <= self.now(), "someone has it in flight"
             assert message.receives <= MAX_RECEIVES
             self.held[message.body] = self.now() + 20
             self.receipts.append(message)
@@ -166,7 +166,7 @@ class History:
         seconds = self.random.choice([0, 5, 40])
         chosen = [message for message in self.some() if newest[message.body] is message]
         self.place.queue.change_visibility(self.place.name, [message.receipt for message in chosen], seconds)
-        # The receipt of a message that is no longer in hand may or may not be good, as may the hiding.
+        # The receipt of a message that is no longer in flight may or may not be good, as may the hiding.
         self.held.update({message.body: min(self.now() + seconds, self.held[message.body]) for message in chosen})
 
     def wait(self) -> None:

@@ -87,8 +87,8 @@ class Story:
             assert set(landed) == set(self.sent)
             # Exactly once from the buffer on: RAW has as many rows as the buffer took records.
             assert landed.total() == self.taken["records"]
-            letters = [stored.row["topic_name"] for stored in hub.platform.state.rows(ERROR_TRACKER)]
-            assert sorted(map(str, letters)) == sorted(TOPICS)
+            dead_letters = [stored.row["topic_name"] for stored in hub.platform.state.rows(ERROR_TRACKER)]
+            assert sorted(map(str, dead_letters)) == sorted(TOPICS)
 
 
 @pytest.fixture

@@ -25,7 +25,7 @@ from tests.support.world import Abandoned
 
 TOPICS = ("orders", "payments")
 FLUSH = ("before claim", "after claim", "before land", "after land", "before forget", "after forget")
-DRAIN = ("before drain", "after drain", "before forget letters", "after forget letters")
+DRAIN = ("before drain", "after drain", "before forget dead letters", "after forget dead letters")
 
 
 class Disk:
@@ -111,10 +111,10 @@ def test_every_event_is_in_raw_or_in_the_buffer_wherever_the_power_fails(home: P
 
 
 @pytest.mark.parametrize("step", DRAIN)
-def test_every_letter_is_noted_or_in_dlq_errors_wherever_the_power_fails(home: Powered, step: str) -> None:
+def test_every_dead_letter_is_noted_or_in_dlq_errors_wherever_the_power_fails(home: Powered, step: str) -> None:
     with home.open((step, 1)) as hub:
-        letters = [DeadLetter("orders", b"{}", Rule.BAD_ENVELOPE, "it is bad", name) for name in ("m1", "m2")]
-        archive(letters, hub.files, hub.platform.state, hub.platform.clock)
+        dead_letters = [DeadLetter("orders", b"{}", Rule.BAD_ENVELOPE, "it is bad", name) for name in ("m1", "m2")]
+        archive(dead_letters, hub.files, hub.platform.state, hub.platform.clock)
         with pytest.raises(Abandoned):
             drain(hub.platform)
     home.fail()

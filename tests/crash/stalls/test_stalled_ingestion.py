@@ -14,7 +14,7 @@ from tests.crash.kills.test_ingestion import STEPS, TOPICS, Story
 from tests.support.hub import Hub, hub_in
 
 ONCE = {"before claim", "after claim", "before forget", "after forget"}
-DRAIN = ("before drain", "after drain", "before forget letters", "after forget letters")
+DRAIN = ("before drain", "after drain", "before forget dead letters", "after forget dead letters")
 POINTS = [*((step, nth) for step in STEPS for nth in (1, 2) if nth == 1 or step not in ONCE)]
 POINTS += [(step, 1) for step in DRAIN]
 
@@ -29,7 +29,7 @@ class Stalls(Story):
             seen[name] += 1
             if (name, seen[name]) == (step, nth):
                 self.finish()
-                # What comes meanwhile is for whoever comes next; a letter that comes again would replace a doubled one.
+                # What comes meanwhile is left to the next; a dead letter that came again would hide a doubled one.
                 if step not in DRAIN:
                     self.send(1, random.Random(step))
 
@@ -60,8 +60,12 @@ class Stalls(Story):
             assert set(landed) == set(self.sent)
             assert landed.total() == self.taken["records"]
             assert list(hub.platform.state.rows(ERROR_TRACKER)) == []
-            letters = hub.platform.catalog.select(hub.platform.rules.databases.dlq_errors, ["topic_name", "status"])
-            assert sorted((row["topic_name"], row["status"]) for row in letters) == [(name, "OPEN") for name in TOPICS]
+            dead_letters = hub.platform.catalog.select(
+                hub.platform.rules.databases.dlq_errors, ["topic_name", "status"]
+            )
+            assert sorted((row["topic_name"], row["status"]) for row in dead_letters) == [
+                (name, "OPEN") for name in TOPICS
+            ]
 
 
 @pytest.mark.parametrize(("step", "nth"), POINTS)

@@ -9,7 +9,7 @@ import pytest
 
 from leanops.ports.source import Pulled, PullLimits
 from leanops.usecases.bridge.acks import keep_leased
-from leanops.usecases.bridge.inflight import BridgeRules, Counts, Hand, Held, Stream
+from leanops.usecases.bridge.inflight import BridgeRules, Counts, Held, InFlight, Stream
 from leanops.usecases.bridge.ordering import Turns
 from tests.support.pubsub.inbox import Gate, Inbox, away, bridging, message, run, until
 
@@ -44,7 +44,7 @@ def test_the_hand_stays_within_bounds_however_many_streams_bring_at_once(queue: 
             inbox.publish(name, message(number, blob))
         async with bridging(inbox, queue, tmp_path, mb=limit / 1_000_000) as bridge:
             await until(lambda: bridge.counts.received >= 90)
-            most = bridge.hand.bytes
+            most = bridge.in_flight.bytes
             queue.judge = lambda _messages: []
             await until(lambda: set(inbox.acked) == {f"m{number}" for number in range(90)})
         assert most <= 2 * limit + len(blob)
@@ -67,19 +67,19 @@ def test_a_stream_may_have_its_share_outstanding_and_one_large_message_in_any_ca
 
 def test_a_waiting_reader_is_let_in_alone_while_the_hand_is_more_than_half_full() -> None:
     async def work() -> None:
-        hand, let_in = Hand(BridgeRules(mb=10_000 / 1_000_000)), []
+        in_flight, let_in = InFlight(BridgeRules(mb=10_000 / 1_000_000)), []
         stream = Stream("orders", "orders")
-        [held] = hand.take(stream, [message(0, b"x" * 9_500)])
+        [held] = in_flight.take(stream, [message(0, b"x" * 9_500)])
 
         async def read(name: str) -> None:
-            await hand.room()
+            await in_flight.room()
             let_in.append(name)
-            hand.take(stream, [message(1, b"x" * 5_000)])
+            in_flight.take(stream, [message(1, b"x" * 5_000)])
 
         readers = [asyncio.create_task(read(name)) for name in "abc"]
         await asyncio.sleep(0)
-        hand.let_go([held])
-        hand.take(stream, [message(2, b"x" * 4_700)])
+        in_flight.let_go([held])
+        in_flight.take(stream, [message(2, b"x" * 4_700)])
         await until(lambda: let_in)
         await asyncio.sleep(0)
         assert let_in == ["a"]
@@ -98,9 +98,9 @@ def test_a_lease_is_counted_from_before_the_call_that_extends_it() -> None:
     times: list[float] = []
 
     async def work() -> None:
-        hand, counts = Hand(BridgeRules(lease_s=1)), Counts()
-        [held] = hand.take(Stream("orders", "orders"), [message(1)])
-        leasing = asyncio.create_task(keep_leased(Late(), hand, counts))  # type: ignore[arg-type]
+        in_flight, counts = InFlight(BridgeRules(lease_s=1)), Counts()
+        [held] = in_flight.take(Stream("orders", "orders"), [message(1)])
+        leasing = asyncio.create_task(keep_leased(Late(), in_flight, counts))  # type: ignore[arg-type]
         await until(lambda: counts.extended)
         leasing.cancel()
         assert held.leased_until <= times[0] + 1
@@ -111,10 +111,10 @@ def test_a_lease_is_counted_from_before_the_call_that_extends_it() -> None:
 def test_what_was_on_its_way_while_a_reader_waited_is_extended_at_once() -> None:
     async def work() -> None:
         inbox, counts = Inbox("orders"), Counts()
-        hand = Hand(BridgeRules(lease_s=600))
+        in_flight = InFlight(BridgeRules(lease_s=600))
         inbox.publish("orders", message(1))
-        leasing = asyncio.create_task(keep_leased(inbox, hand, counts))
-        hand.take(Stream("orders", "orders"), [message(1)], leased=hand.now() - 300)
+        leasing = asyncio.create_task(keep_leased(inbox, in_flight, counts))
+        in_flight.take(Stream("orders", "orders"), [message(1)], leased=in_flight.now() - 300)
         await until(lambda: inbox.extended == ["m1"], 3)
         leasing.cancel()
 

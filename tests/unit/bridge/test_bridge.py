@@ -120,12 +120,12 @@ def test_a_full_hand_stops_reading_and_an_emptied_one_goes_on(
             assert len(inbox.delivered) <= 12
             may_go.set()
             await until(lambda: len(inbox.acked) == 40)
-            assert (bridge.hand.bytes, len(bridge.hand.held)) == (0, 0)
+            assert (bridge.in_flight.bytes, len(bridge.in_flight.held)) == (0, 0)
 
     run(work)
 
 
-def test_a_message_larger_than_all_that_may_be_in_hand_passes(queue: Gate, tmp_path: Path) -> None:
+def test_a_message_larger_than_all_that_may_be_in_flight_passes(queue: Gate, tmp_path: Path) -> None:
     async def work() -> None:
         inbox = Inbox("orders")
         inbox.publish("orders", message(1, b"x" * 5_000))

@@ -166,7 +166,7 @@ class SlowAnswers(Inbox):
         await super().extend(subscription, ack_ids, seconds)
 
 
-def test_an_ack_that_is_not_answered_delays_no_other_and_its_message_stays_in_hand(
+def test_an_ack_that_is_not_answered_delays_no_other_and_its_message_stays_in_flight(
     queue: Gate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def work() -> None:
@@ -176,7 +176,7 @@ def test_an_ack_that_is_not_answered_delays_no_other_and_its_message_stays_in_ha
             await until(lambda: bridge.counts.forwarded == 1)
             inbox.publish("good", message(2))
             await until(lambda: inbox.acked == ["m2"], 3)
-            assert [held.pulled.message_id for held in bridge.hand.held] == ["m1"]
+            assert [held.pulled.message_id for held in bridge.in_flight.held] == ["m1"]
 
     monkeypatch.setattr(bridge_module, "LAST_RECEIPTS_S", 0.05)
     run(work)

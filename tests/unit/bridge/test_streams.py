@@ -95,7 +95,7 @@ def test_topics_that_come_and_go_are_read_and_left_without_a_restart(queue: Gate
     run(work)
 
 
-def test_what_is_in_hand_of_a_topic_that_goes_is_still_sent(queue: Gate, tmp_path: Path) -> None:
+def test_what_is_in_flight_of_a_topic_that_goes_is_still_sent(queue: Gate, tmp_path: Path) -> None:
     async def work() -> None:
         may_go, inbox = threading.Event(), Inbox("orders", "payments")
         queue.judge = lambda messages: [] if may_go.wait(20) else away(messages)
@@ -153,7 +153,7 @@ def test_acks_that_were_not_heard_are_told_again(queue: Gate, tmp_path: Path) ->
     run(work)
 
 
-def test_a_drain_sends_and_acknowledges_what_is_in_hand(queue: Gate, tmp_path: Path) -> None:
+def test_a_drain_sends_and_acknowledges_what_is_in_flight(queue: Gate, tmp_path: Path) -> None:
     async def work() -> None:
         may_go, inbox = threading.Event(), Inbox("orders")
         queue.judge = lambda messages: [] if may_go.wait(20) else away(messages)

@@ -13,7 +13,7 @@ from leanops.domain.event.envelope import Envelope, encoded, micros
 from leanops.domain.failures import Rule, error_id
 from leanops.domain.table.definitions import ERRORS
 from leanops.ports.delivery import MAX_RECORD_BYTES
-from leanops.ports.queue import MAX_RECEIVES, Outgoing, dead_letters
+from leanops.ports.queue import MAX_RECEIVES, Outgoing, dead_letter_queue
 from leanops.ports.state import ERROR_TRACKER
 from leanops.usecases.dlq.drain import Drained, drain, process
 from leanops.usecases.dlq.replay import Done, Outcome, Pace, Selection, discard, replay
@@ -34,7 +34,7 @@ def envelope(message_id: str = "m1", payload: str | None = '{"a":1}', topic: str
     return Envelope(topic, message_id, micros(NOW), payload=payload, **rest)
 
 
-def letter(message_id: str = "m1", rule: Rule = Rule.BAD_ENVELOPE, topic: str = "orders") -> DeadLetter:
+def dead_letter(message_id: str = "m1", rule: Rule = Rule.BAD_ENVELOPE, topic: str = "orders") -> DeadLetter:
     return DeadLetter(topic, encoded(envelope(message_id)), rule, "it is bad", message_id, micros(NOW))
 
 
@@ -50,8 +50,8 @@ def noted(hub: Hub) -> list[str]:
     return sorted(str(stored.row["message_id"]) for stored in hub.platform.state.rows(ERROR_TRACKER))
 
 
-def archived(hub: Hub, *letters: DeadLetter) -> None:
-    archive(letters, hub.files, hub.platform.state, hub.platform.clock)
+def archived(hub: Hub, *dead_letters: DeadLetter) -> None:
+    archive(dead_letters, hub.files, hub.platform.state, hub.platform.clock)
 
 
 def empty_dead_letters(hub: Hub, *names: str) -> int:
@@ -124,7 +124,7 @@ def test_every_event_ends_in_raw_or_in_dlq_errors(
         drain(hub.platform)
         assert set(hub.ids()) == in_raw | {"neighbour"}
         assert {name[: 5 if name.startswith("body-") else None] for name in errors(hub)} == dead
-        assert (hub.queue.depth("orders").messages, hub.queue.depth(dead_letters("orders")).messages) == (0, 0)
+        assert (hub.queue.depth("orders").messages, hub.queue.depth(dead_letter_queue("orders")).messages) == (0, 0)
         assert noted(hub) == []
         for row in errors(hub).values():
             archived = hub.files.get(row["source"])
@@ -151,7 +151,7 @@ def test_a_record_with_broken_attributes_is_a_dead_letter_all_the_same() -> None
 
 
 def test_a_dead_letter_is_a_row_of_dlq_errors_that_names_its_archive(hub: Hub) -> None:
-    archived(hub, letter("m1", Rule.TOO_LARGE))
+    archived(hub, dead_letter("m1", Rule.TOO_LARGE))
     assert drain(hub.platform) == Drained(new=1, again=0, commits=1)
     (row,) = errors(hub).values()
     identity = error_id("dlq", "orders", "m1")
@@ -161,21 +161,21 @@ def test_a_dead_letter_is_a_row_of_dlq_errors_that_names_its_archive(hub: Hub) -
     assert row["failures"] == [
         {"rule": "too_large", "column": None, "path": None, "message": "it is bad", "value": None}
     ]
-    assert hub.files.get(row["source"]) == letter().body
+    assert hub.files.get(row["source"]) == dead_letter().body
 
 
-def test_thousands_of_letters_take_a_few_commits(hub: Hub) -> None:
-    archived(hub, *(letter(f"m{number}") for number in range(1_100)))
+def test_thousands_of_dead_letters_take_a_few_commits(hub: Hub) -> None:
+    archived(hub, *(dead_letter(f"m{number}") for number in range(1_100)))
     assert drain(hub.platform) == Drained(new=1_100, again=0, commits=2)
     assert (len(errors(hub)), noted(hub)) == (1_100, [])
     assert drain(hub.platform) == Drained()
 
 
-def test_a_letter_that_comes_again_is_open_again_with_one_attempt_more(hub: Hub) -> None:
-    archived(hub, letter("m1"), letter("m2"))
+def test_a_dead_letter_that_comes_again_is_open_again_with_one_attempt_more(hub: Hub) -> None:
+    archived(hub, dead_letter("m1"), dead_letter("m2"))
     drain(hub.platform)
     discard(hub.platform, Selection())
-    archived(hub, letter("m1"), letter("m3"))
+    archived(hub, dead_letter("m1"), dead_letter("m3"))
     assert drain(hub.platform) == Drained(new=1, again=1, commits=1)
     assert {name: (row["status"], row["attempts"]) for name, row in errors(hub).items()} == {
         "m1": ("OPEN", 2),
@@ -184,15 +184,15 @@ def test_a_letter_that_comes_again_is_open_again_with_one_attempt_more(hub: Hub)
     }
 
 
-def test_a_letter_noted_anew_while_it_is_drained_stays_noted(tmp_path: Path) -> None:
+def test_a_dead_letter_noted_anew_while_it_is_drained_stays_noted(tmp_path: Path) -> None:
     with orders_in(tmp_path) as other:
 
-        def bury_again(name: str) -> None:
-            if name == "before forget letters":
-                archived(other, letter("m1"))
+        def archive_again(name: str) -> None:
+            if name == "before forget dead letters":
+                archived(other, dead_letter("m1"))
 
-        archived(other, letter("m1"), letter("m2"))
-        with hub_in(tmp_path, step=bury_again) as hub:
+        archived(other, dead_letter("m1"), dead_letter("m2"))
+        with hub_in(tmp_path, step=archive_again) as hub:
             drain(hub.platform)
         assert noted(other) == ["m1"]
         drain(other.platform)
@@ -208,7 +208,7 @@ def test_a_drain_that_another_one_overtook_doubles_nothing(tmp_path: Path) -> No
                 clock.advance(LEASE_S)
                 drain(other.platform)
 
-        archived(other, letter("m1"), letter("m2"))
+        archived(other, dead_letter("m1"), dead_letter("m2"))
         with hub_in(tmp_path, clock=clock, step=be_overtaken) as slow:
             assert drain(slow.platform) == Drained()
         assert sorted(errors(other)) == ["m1", "m2"]
@@ -228,9 +228,11 @@ def stop_at(number: int) -> Callable[[str], None]:
 def test_nothing_is_lost_or_doubled_wherever_a_drain_is_abandoned(tmp_path: Path, number: int) -> None:
     clock = Clock()
     with orders_in(tmp_path, clock) as hub:
-        archived(hub, letter("again"))
+        archived(hub, dead_letter("again"))
         drain(hub.platform)
-        hub.queue.send([Outgoing(dead_letters("orders"), encoded(envelope(name))) for name in ("again", "m1", "m2")])
+        hub.queue.send(
+            [Outgoing(dead_letter_queue("orders"), encoded(envelope(name))) for name in ("again", "m1", "m2")]
+        )
     with hub_in(tmp_path, clock=clock, step=stop_at(number)) as killed:
         try:
             empty_dead_letters(killed)
@@ -248,9 +250,9 @@ def test_nothing_is_lost_or_doubled_wherever_a_drain_is_abandoned(tmp_path: Path
         assert finished is (number == 8)
 
 
-def test_letters_that_took_too_many_receives_are_counted_event_by_event(hub: Hub) -> None:
+def test_dead_letters_that_took_too_many_receives_are_counted_event_by_event(hub: Hub) -> None:
     body = b"[" + encoded(envelope("a")) + b"," + encoded(envelope("b", None, claim="claims/x")) + b"]"
-    hub.queue.send([Outgoing(dead_letters("orders"), body)])
+    hub.queue.send([Outgoing(dead_letter_queue("orders"), body)])
     assert empty_dead_letters(hub) == 2
     assert empty_dead_letters(hub) == 0
     drain(hub.platform)
@@ -265,8 +267,8 @@ def replayed(hub: Hub, selection: Selection | None = None, **rest: Any) -> dict[
     return outcomes(replay(hub.platform, hub.queue, hub.files, selection or Selection(), **rest))
 
 
-def test_a_replayed_letter_is_in_its_queue_as_it_was_and_is_not_sent_again(hub: Hub) -> None:
-    archived(hub, letter("m1"), letter("m2"))
+def test_a_replayed_dead_letter_is_in_its_queue_as_it_was_and_is_not_sent_again(hub: Hub) -> None:
+    archived(hub, dead_letter("m1"), dead_letter("m2"))
     drain(hub.platform)
     assert replayed(hub) == {"m1": Outcome.REPLAYED, "m2": Outcome.REPLAYED}
     assert {row["status"] for row in errors(hub).values()} == {"REPLAYED"}
@@ -277,7 +279,7 @@ def test_a_replayed_letter_is_in_its_queue_as_it_was_and_is_not_sent_again(hub: 
 
 
 def test_a_dry_run_says_what_would_happen_and_sends_nothing(hub: Hub) -> None:
-    archived(hub, letter("m1"), letter("lost"), letter("ghost", topic="ghosts"))
+    archived(hub, dead_letter("m1"), dead_letter("lost"), dead_letter("ghost", topic="ghosts"))
     drain(hub.platform)
     hub.files.delete(errors(hub)["lost"]["source"])
     expected = {"lost": Outcome.MISSING_FILE, "ghost": Outcome.NOT_REGISTERED}
@@ -296,9 +298,9 @@ def test_a_selection_names_topic_rule_number_and_order(hub: Hub) -> None:
     clock = hub.platform.clock
     assert isinstance(clock, Clock)
     for number, rule in enumerate([Rule.TOO_LARGE, Rule.BAD_ENVELOPE, Rule.TOO_LARGE]):
-        archived(hub, letter(f"m{number}", rule))
+        archived(hub, dead_letter(f"m{number}", rule))
         clock.advance(1)
-    archived(hub, letter("other", topic="ghosts"))
+    archived(hub, dead_letter("other", topic="ghosts"))
     drain(hub.platform)
     run = {"dry_run": True}
     assert list(replayed(hub, Selection(topic="orders"), **run)) == ["m0", "m1", "m2"]
@@ -310,7 +312,7 @@ def test_a_selection_names_topic_rule_number_and_order(hub: Hub) -> None:
 
 
 def test_a_rate_is_kept_by_waiting_between_sends(hub: Hub) -> None:
-    archived(hub, *(letter(f"m{number}") for number in range(25)))
+    archived(hub, *(dead_letter(f"m{number}") for number in range(25)))
     drain(hub.platform)
     waits: list[float] = []
     replayed(hub, pace=Pace(10, waits.append))
@@ -329,7 +331,7 @@ def test_an_event_put_back_together_goes_by_claim_check_again(hub: Hub) -> None:
 
 
 def test_what_a_queue_took_before_it_went_away_is_marked(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
-    archived(hub, *(letter(f"m{number}") for number in range(4)))
+    archived(hub, *(dead_letter(f"m{number}") for number in range(4)))
     drain(hub.platform)
     send, sends = hub.queue.send, iter([True, False, True, True])
 
@@ -359,7 +361,7 @@ def test_a_replayed_event_that_fails_again_is_open_with_one_attempt_more(hub: Hu
 def test_a_replay_abandoned_at_any_step_loses_no_letter(tmp_path: Path, number: int) -> None:
     clock = Clock()
     with orders_in(tmp_path, clock) as hub:
-        archived(hub, letter("m1"), letter("m2"))
+        archived(hub, dead_letter("m1"), dead_letter("m2"))
         drain(hub.platform)
     with hub_in(tmp_path, clock=clock, step=stop_at(number)) as killed, pytest.raises(Abandoned):
         replayed(killed)
@@ -382,7 +384,7 @@ def test_a_replay_is_no_repeat_though_the_event_was_delivered_once(tmp_path: Pat
 
 
 def test_a_replay_that_is_interrupted_marks_what_it_sent(hub: Hub) -> None:
-    archived(hub, letter("m1"), letter("m2"), letter("m3"))
+    archived(hub, dead_letter("m1"), dead_letter("m2"), dead_letter("m3"))
     drain(hub.platform)
 
     def interrupt(_seconds: float) -> None:
@@ -394,7 +396,7 @@ def test_a_replay_that_is_interrupted_marks_what_it_sent(hub: Hub) -> None:
     assert sorted(queued(hub)) == ["m1", "m2", "m3"]
 
 
-def test_of_two_letters_with_one_message_id_both_are_kept(hub: Hub) -> None:
+def test_of_two_dead_letters_with_one_message_id_both_are_kept(hub: Hub) -> None:
     twins = [DeadLetter("orders", body, Rule.BAD_ENVELOPE, "why", "m1") for body in (b"one", b"two")]
     archived(hub, *twins)
     assert {hub.files.get(name) for name in hub.files.names("dlq/")} == {b"one", b"two"}

@@ -66,7 +66,7 @@ def source_of(clock: Clock, *names: str, **rest: Any) -> EventSource:
     return EventSource(clock, messages(*names), PLATFORM_RECEIVES, **rest)
 
 
-def letters(hub: Hub) -> dict[str, str]:
+def dead_letters(hub: Hub) -> dict[str, str]:
     rows = [stored.row for stored in hub.platform.state.rows(ERROR_TRACKER)]
     return {str(row["message_id"]): str(row["reason"]) for row in rows}
 
@@ -98,7 +98,7 @@ def test_hours_of_outage_turn_no_healthy_message_into_a_dead_letter(
 
     run(hub, aws, source, minutes=240)
 
-    assert (source.dead, letters(hub), list(hub.platform.state.rows(MESSAGE_FAILURES))) == ([], {}, [])
+    assert (source.dead, dead_letters(hub), list(hub.platform.state.rows(MESSAGE_FAILURES))) == ([], {}, [])
     stream.outage = None
     run(hub, aws, source, minutes=60, until=lambda: not source.bodies)
     assert (source.bodies, source.on, state_of(hub)) == ({}, True, State.CLOSED)
@@ -181,18 +181,18 @@ def test_an_unforeseen_failure_of_one_message_fails_that_message_alone(
     assert (stored.row["succeeded"], stored.row["failed"]) == (30, 1)
 
 
-def test_a_message_is_buried_by_the_processor_after_five_failures_of_its_own(hub: Hub, clock: Clock) -> None:
+def test_a_message_is_archived_by_the_processor_after_five_failures_of_its_own(hub: Hub, clock: Clock) -> None:
     source = source_of(clock, "guilty")
     aws = aws_on(hub, delivery=Stream(hub, dislikes=b"guilty"))
 
     for _ in range(OWN_FAILURES - 1):
         assert source.poll(lambda event: process(aws, event, Time())) == 1
         clock.advance(361)
-    assert letters(hub) == {}
+    assert dead_letters(hub) == {}
     source.poll(lambda event: process(aws, event, Time()))
 
     assert (source.bodies, source.dead) == ({}, [])
-    assert letters(hub) == {
+    assert dead_letters(hub) == {
         "guilty": "it failed 5 times: KeyError from the engine; see more of it with leanops --debug"
     }
     [row] = [stored.row for stored in hub.platform.state.rows(ERROR_TRACKER)]
@@ -212,10 +212,10 @@ def test_receives_in_an_outage_are_no_failures_of_the_message(hub: Hub, clock: C
 
     assert before >= OWN_FAILURES
     assert source.receives["id-guilty"] - before == OWN_FAILURES
-    assert list(letters(hub)) == ["guilty"]
+    assert list(dead_letters(hub)) == ["guilty"]
 
 
-def test_a_burial_that_fails_leaves_the_message_in_its_queue(hub: Hub, clock: Clock) -> None:
+def test_an_archiving_that_fails_leaves_the_message_in_its_queue(hub: Hub, clock: Clock) -> None:
     class Full:
         def put(self, *_: object) -> None:
             raise StateUnavailableError("S3 does not answer; try again")
@@ -229,10 +229,10 @@ def test_a_burial_that_fails_leaves_the_message_in_its_queue(hub: Hub, clock: Cl
     assert list(source.bodies) == ["id-guilty"]
 
     source.poll(lambda event: process(aws_on(hub, delivery=stream), event, Time()))
-    assert (source.bodies, list(letters(hub))) == ({}, ["guilty"])
+    assert (source.bodies, list(dead_letters(hub))) == ({}, ["guilty"])
 
 
-def test_a_message_that_cannot_even_be_buried_spoils_no_other(hub: Hub, clock: Clock) -> None:
+def test_a_message_that_cannot_even_be_archived_spoils_no_other(hub: Hub, clock: Clock) -> None:
     class Picky:
         def put(self, *_: object) -> None:
             raise KeyError("never seen before")
@@ -276,4 +276,4 @@ def test_a_function_that_cannot_be_put_together_counts_nothing_against_its_messa
         clock.advance(361)
 
     assert source.poll(lambda event: process(aws_on(hub), event, Time())) == 1
-    assert (source.bodies, source.dead, letters(hub)) == ({}, [], {})
+    assert (source.bodies, source.dead, dead_letters(hub)) == ({}, [], {})

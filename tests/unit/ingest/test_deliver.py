@@ -187,7 +187,7 @@ def test_a_table_that_keeps_failing_holds_up_no_other_and_doubles_nothing(hub: H
     assert not hub.buffer.holds_before(2**62)
 
 
-def test_a_record_that_cannot_be_put_aside_stops_no_table_and_waits(hub: Hub, clock: Clock, tmp_path: Path) -> None:
+def test_a_record_that_cannot_be_archived_stops_no_table_and_waits(hub: Hub, clock: Clock, tmp_path: Path) -> None:
     hub.files.put("dlq/nobody", b"a file where a folder belongs")
     said: list[str] = []
     part = DeliveryPart(hub.stream, lambda _, text: said.append(text))

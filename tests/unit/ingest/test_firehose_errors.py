@@ -40,13 +40,13 @@ def hub(tmp_path: Path) -> Iterator[Hub]:
         yield found
 
 
-def archive(hub: Hub, chunk_letters: int, *, has_time: bool = True) -> ChunkedArchive:
+def archive(hub: Hub, chunk_size: int, *, has_time: bool = True) -> ChunkedArchive:
     state, clock = hub.platform.state, hub.platform.clock
     patience = Patience(lambda: not has_time, lambda _seconds: None)
-    return ChunkedArchive(hub.files, state, clock, patience, chunk_letters)
+    return ChunkedArchive(hub.files, state, clock, patience, chunk_size)
 
 
-def letter(line: bytes) -> DeadLetter:
+def dead_letter(line: bytes) -> DeadLetter:
     return DeadLetter("orders", line, Rule.UNROUTABLE, "a test")
 
 
@@ -56,11 +56,11 @@ def archived(hub: Hub) -> set[bytes]:
 
 
 @pytest.mark.parametrize("at_once", [1, 7, 100, 1_000_000])
-@pytest.mark.parametrize("chunk_letters", [1, 2, 500])
-def test_every_line_that_says_something_is_buried_whole(hub: Hub, at_once: int, chunk_letters: int) -> None:
+@pytest.mark.parametrize("chunk_size", [1, 2, 500])
+def test_every_line_that_says_something_is_archived_whole(hub: Hub, at_once: int, chunk_size: int) -> None:
     objects = Slow(b"\n".join(LINES), at_once, fails_at={2, 3, 5})
 
-    assert archive_object(archive(hub, chunk_letters), objects, "key", "id") == 6
+    assert archive_object(archive(hub, chunk_size), objects, "key", "id") == 6
     assert archived(hub) == {line for line in LINES if line.strip()}
 
 
@@ -89,22 +89,22 @@ def test_a_crash_before_the_progress_is_noted_buries_a_chunk_again_and_no_line_t
     assert len(list(hub.platform.state.rows(ERROR_TRACKER))) == 8
 
 
-def test_an_empty_object_is_buried_at_once(hub: Hub) -> None:
+def test_an_empty_object_is_archived_at_once(hub: Hub) -> None:
     assert archive_object(archive(hub, 4), Slow(b""), "key", "id") == 0
 
 
-def test_a_message_is_buried_over_several_calls_and_each_event_once(hub: Hub) -> None:
+def test_a_message_is_archived_over_several_calls_and_each_event_once(hub: Hub) -> None:
     bodies = [b"event %d" % number for number in range(25)]
-    letters = [letter(body) for body in bodies]
+    dead_letters = [dead_letter(body) for body in bodies]
 
     for done in (10, 20):
         with pytest.raises(RetryableError, match="10 records are archived"):
-            archive(hub, 10, has_time=False).archive_message("orders/id-1", letters)
+            archive(hub, 10, has_time=False).archive_message("orders/id-1", dead_letters)
         assert archived(hub) == set(bodies[:done])
-    assert archive(hub, 10, has_time=False).archive_message("orders/id-1", letters) == 5
+    assert archive(hub, 10, has_time=False).archive_message("orders/id-1", dead_letters) == 5
     assert archived(hub) == set(bodies)
 
 
 def test_a_message_of_one_chunk_leaves_no_marker(hub: Hub) -> None:
-    assert archive(hub, 10).archive_message("orders/id-1", [letter(b"one"), letter(b"two")]) == 2
+    assert archive(hub, 10).archive_message("orders/id-1", [dead_letter(b"one"), dead_letter(b"two")]) == 2
     assert list(hub.files.names(PROGRESS)) == []

@@ -47,18 +47,18 @@ def test_a_flush_whose_claim_was_taken_over_is_in_raw_once(hub: Hub, tmp_path: P
     assert hub.flush() is None
 
 
-def letter(message_id: str) -> DeadLetter:
+def dead_letter(message_id: str) -> DeadLetter:
     return DeadLetter("orders", b"{}", Rule.BAD_ENVELOPE, "it is bad", message_id)
 
 
 @pytest.mark.parametrize("before", [[], ["m1"]], ids=["appended", "replaced"])
-def test_a_drain_whose_lease_was_lost_leaves_every_letter_in_dlq_errors_once(
+def test_a_drain_whose_lease_was_lost_leaves_every_dead_letter_in_dlq_errors_once(
     hub: Hub, tmp_path: Path, clock: Clock, before: list[str]
 ) -> None:
     table = hub.platform.rules.databases.dlq_errors
 
     def note(*names: str) -> None:
-        archive([letter(name) for name in names], hub.files, hub.platform.state, clock)
+        archive([dead_letter(name) for name in names], hub.files, hub.platform.state, clock)
 
     note("m0", *before)
     drain(hub.platform)

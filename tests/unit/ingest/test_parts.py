@@ -8,7 +8,7 @@ import pytest
 
 from leanops.domain.errors import DeliveryUnavailableError, QueueUnavailableError
 from leanops.domain.event.envelope import Envelope, encoded
-from leanops.ports.queue import Outgoing, dead_letters
+from leanops.ports.queue import Outgoing, dead_letter_queue
 from leanops.ports.state import WORKERS
 from leanops.runtimes.background import queues_of
 from leanops.runtimes.embedded import Embedded, create_home
@@ -95,7 +95,7 @@ def test_a_queue_whose_stream_is_away_holds_up_the_others_for_a_minute_once(runt
         assert time.now_s == before
         time.sleep(RETRY_QUEUE_S)
     assert runtime.queue.depth("orders").visible == 2
-    assert runtime.queue.depth(dead_letters("orders")).messages == 0
+    assert runtime.queue.depth(dead_letter_queue("orders")).messages == 0
     lake.away = False
     assert part.turn() == 2
     assert (part.problem(), said[-1]) == (None, "orders goes on")
@@ -136,7 +136,7 @@ def test_a_wait_is_seen_while_it_lasts(runtime: Embedded, time: Time) -> None:
     assert background.workers[0].doing == "waiting for orders: the stream is throttled"
 
 
-def test_a_letter_whose_own_file_cannot_be_written_fails_alone(runtime: Embedded, time: Time) -> None:
+def test_a_dead_letter_whose_own_file_cannot_be_written_fails_alone(runtime: Embedded, time: Time) -> None:
     blocked = runtime.home / "files" / "dlq"
     blocked.mkdir(parents=True)
     (blocked / "orders").write_text("a file where a folder belongs")
@@ -149,7 +149,7 @@ def test_a_letter_whose_own_file_cannot_be_written_fails_alone(runtime: Embedded
         time.sleep(301)
     assert runtime.buffer.waiting().records == 3
     assert runtime.queue.depth("orders").messages == 0
-    assert runtime.queue.depth(dead_letters("orders")).messages == 1
+    assert runtime.queue.depth(dead_letter_queue("orders")).messages == 1
     assert part.problem() is None
 
 

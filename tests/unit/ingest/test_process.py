@@ -1,4 +1,4 @@
-"""The processor: good events go on, bad envelopes are put aside, outages are waited out, nothing is lost."""
+"""The processor: good events go on, bad envelopes are archived, outages are waited out, nothing is lost."""
 
 import json
 import threading
@@ -14,7 +14,7 @@ from leanops.domain.event.envelope import Envelope, bodies, encoded
 from leanops.domain.event.names import queue_name
 from leanops.domain.event.record import raw_record
 from leanops.ports.delivery import MAX_RECORD_BYTES
-from leanops.ports.queue import Outgoing, dead_letters
+from leanops.ports.queue import Outgoing, dead_letter_queue
 from leanops.ports.state import ERROR_TRACKER
 from leanops.usecases.ingest.process import VISIBILITY_S, work
 from leanops.usecases.retry import Patience
@@ -45,8 +45,8 @@ def send(hub: Hub, *messages: bytes) -> None:
     assert hub.queue.send([Outgoing("orders", body) for body in messages]) == []
 
 
-def letters(hub: Hub) -> dict[str, tuple[str, str]]:
-    """Message id → rule and reason of what was put aside."""
+def dead_letters(hub: Hub) -> dict[str, tuple[str, str]]:
+    """Message id → rule and reason of every dead letter."""
     rows = [stored.row for stored in hub.platform.state.rows(ERROR_TRACKER)]
     return {str(row["message_id"]): (str(row["rule"]), str(row["reason"])) for row in rows}
 
@@ -89,7 +89,7 @@ BAD = {
 
 
 @pytest.mark.parametrize(("body", "reason"), BAD.values(), ids=BAD.keys())
-def test_a_bad_envelope_is_put_aside_with_its_reason_and_its_bytes(hub: Hub, body: bytes, reason: str) -> None:
+def test_a_bad_envelope_is_archived_with_its_reason_and_its_bytes(hub: Hub, body: bytes, reason: str) -> None:
     send(hub, body, encoded(envelope("good")))
     result = hub.process()
     assert result is not None
@@ -105,16 +105,16 @@ def test_a_bad_member_of_an_array_spoils_no_other(hub: Hub) -> None:
     send(hub, b"[" + encoded(envelope("m1")) + b',{"message_id":"bad"},' + encoded(envelope("m2")) + b"]")
     hub.settle()
     assert hub.ids() == ["m1", "m2"]
-    assert list(letters(hub)) == ["bad"]
+    assert list(dead_letters(hub)) == ["bad"]
 
 
-def test_a_record_larger_than_the_stream_takes_is_put_aside(hub: Hub) -> None:
+def test_a_record_larger_than_the_stream_takes_is_archived(hub: Hub) -> None:
     hub.files.put("claims/big", b"x" * MAX_RECORD_BYTES)
     hub.files.put("claims/fits", b"y" * (MAX_RECORD_BYTES - 500))
     send(hub, encoded(envelope("big", None, claim="claims/big")), encoded(envelope("fits", None, claim="claims/fits")))
     hub.settle()
     assert hub.ids() == ["fits"]
-    rule, reason = letters(hub)["big"]
+    rule, reason = dead_letters(hub)["big"]
     assert rule == "too_large"
     assert reason.endswith("its bytes are in claims/big")
 
@@ -127,7 +127,7 @@ def test_a_message_whose_claim_is_gone_is_tried_five_times_and_is_then_a_dead_le
         assert result.reasons == ["the file claims/gone of a claim check is not there"]
         clock.advance(301)
     assert hub.process() is None
-    assert hub.queue.depth(dead_letters("orders")).messages == 1
+    assert hub.queue.depth(dead_letter_queue("orders")).messages == 1
     hub.settle()
     assert hub.ids() == ["good"]
 
@@ -148,7 +148,9 @@ class Unsteady:
         return list(self.inner.put(records))
 
 
-def test_an_outage_is_waited_out_with_the_messages_in_hand_and_uses_up_no_receive(tmp_path: Path, clock: Clock) -> None:
+def test_an_outage_is_waited_out_with_the_messages_in_flight_and_uses_up_no_receive(
+    tmp_path: Path, clock: Clock
+) -> None:
     with hub_in(tmp_path, clock=clock) as plain:
         add_topic(plain.platform, "orders")
         stream = Unsteady(plain.buffer, outages=20)
@@ -198,7 +200,7 @@ class AwayState:
         return getattr(self._inner, name)
 
 
-def test_a_state_store_that_is_away_holds_back_what_must_be_put_aside(tmp_path: Path, clock: Clock) -> None:
+def test_a_state_store_that_is_away_holds_back_what_must_be_archived(tmp_path: Path, clock: Clock) -> None:
     with hub_in(tmp_path, clock=clock) as plain:
         state = AwayState(plain.platform.state, outages=30)
         with hub_in(tmp_path, clock=clock, state=state, patience=Patience(sleep=lambda _: None)) as hub:
@@ -206,7 +208,7 @@ def test_a_state_store_that_is_away_holds_back_what_must_be_put_aside(tmp_path: 
             result = hub.process()
             assert result is not None
             assert result.archived == 1
-        assert len(letters(plain)) == 1
+        assert len(dead_letters(plain)) == 1
 
 
 def test_the_same_message_a_thousand_times_is_a_thousand_copies_or_with_idempotency_one(
@@ -273,7 +275,7 @@ def test_two_processors_at_once_deliver_every_message_once(hub: Hub, tmp_path: P
     assert hub.ids() == sorted(f"m{number:02}-{at}" for number in range(50) for at in range(10))
 
 
-def test_what_is_in_hand_when_the_clock_jumps_back_comes_again(tmp_path: Path, clock: Clock) -> None:
+def test_what_is_in_flight_when_the_clock_jumps_back_comes_again(tmp_path: Path, clock: Clock) -> None:
     with hub_in(tmp_path, clock=clock) as hub:
         add_topic(hub.platform, "orders")
         send(hub, encoded(envelope("m1")))
@@ -325,7 +327,7 @@ def test_an_unknown_failure_sends_messages_back_and_in_the_end_only_the_guilty_o
     for _ in range(40):
         work(picky, hub.queue, "orders", 100)
         clock.advance(301)
-    assert hub.queue.depth(dead_letters("orders")).messages == 1
+    assert hub.queue.depth(dead_letter_queue("orders")).messages == 1
     hub.settle()
     assert hub.ids() == ["m1", "m2", "m3"]
 
@@ -333,14 +335,14 @@ def test_an_unknown_failure_sends_messages_back_and_in_the_end_only_the_guilty_o
 @pytest.mark.parametrize(
     "claim", ["claims//x", "claims/../state.db", "claims/x/", "claims/" + "y" * 300, "leanops.toml"]
 )
-def test_a_claim_that_names_no_claim_file_is_put_aside(hub: Hub, claim: str) -> None:
+def test_a_claim_that_names_no_claim_file_is_archived(hub: Hub, claim: str) -> None:
     send(hub, encoded(envelope("bad", None, claim=claim)), encoded(envelope("good")))
     hub.settle()
     assert hub.ids() == ["good"]
-    assert letters(hub)["bad"] == ("bad_envelope", "its claim check names no file of claims")
+    assert dead_letters(hub)["bad"] == ("bad_envelope", "its claim check names no file of claims")
 
 
-def test_an_array_without_envelopes_is_put_aside_whatever_blanks_come_first(hub: Hub) -> None:
+def test_an_array_without_envelopes_is_archived_whatever_blanks_come_first(hub: Hub) -> None:
     send(hub, b" []")
     result = hub.process()
     assert result is not None

@@ -43,8 +43,8 @@ def hub(tmp_path: Path) -> Iterator[Hub]:
         yield found
 
 
-def letters(hub: Hub) -> dict[str, tuple[str, str]]:
-    """Message id → topic and rule of what was put aside."""
+def dead_letters(hub: Hub) -> dict[str, tuple[str, str]]:
+    """Message id → topic and rule of every dead letter."""
     rows = [stored.row for stored in hub.platform.state.rows(ERROR_TRACKER)]
     return {str(row["message_id"]): (str(row["topic_name"]), str(row["rule"])) for row in rows}
 
@@ -71,14 +71,14 @@ def test_the_events_of_a_batch_are_delivered_and_no_message_comes_again(hub: Hub
     assert {row["message_id"]: row["json_payload"] for row in hub.raw()} == {"m1": "{}", "m2": "é\uffff"}
 
 
-def test_a_bad_envelope_is_put_aside_and_succeeds(hub: Hub) -> None:
+def test_a_bad_envelope_is_archived_and_succeeds(hub: Hub) -> None:
     event = sqs_event(b"no envelope", encoded(envelope("m1")), encoded(envelope("m2", topic="elsewhere")))
 
     assert process(aws_on(hub), event, Time()) == NONE_FAILED
 
     hub.settle()
     assert hub.ids() == ["m1"]
-    assert sorted(letters(hub).values()) == [("orders", "bad_envelope")] * 2
+    assert sorted(dead_letters(hub).values()) == [("orders", "bad_envelope")] * 2
 
 
 def test_only_the_message_whose_claim_is_gone_comes_again(hub: Hub) -> None:
@@ -98,7 +98,7 @@ def test_the_queue_is_known_by_its_arn_without_the_prefix(hub: Hub) -> None:
 
     hub.settle("Payments.v1")
     assert hub.ids("Payments.v1") == ["m1"]
-    assert list(letters(hub).values()) == [("Payments.v1", "bad_envelope")]
+    assert list(dead_letters(hub).values()) == [("Payments.v1", "bad_envelope")]
 
 
 def test_a_short_outage_is_waited_out(hub: Hub) -> None:
@@ -175,14 +175,14 @@ def test_a_breaker_that_cannot_be_told_makes_no_message_come_again(hub: Hub) -> 
     assert process(aws, sqs_event(encoded(envelope("m1"))), Time()) == NONE_FAILED
 
 
-def test_dead_letters_are_put_aside_event_by_event(hub: Hub) -> None:
+def test_dead_letters_are_archived_event_by_event(hub: Hub) -> None:
     several = b"[" + encoded(envelope("m1")) + b"," + encoded(envelope("m2")) + b"]"
     event = sqs_event(several, b"no envelope", queue="leanops-orders-dlq")
 
     assert archive_messages(aws_on(hub), event, Time()) == NONE_FAILED
     assert archive_messages(aws_on(hub), event, Time()) == NONE_FAILED
 
-    found = letters(hub)
+    found = dead_letters(hub)
     assert len(found) == 3
     assert {found["m1"], found["m2"]} == {("orders", "receives_exceeded")}
     rows = [stored.row for stored in hub.platform.state.rows(ERROR_TRACKER)]
@@ -215,7 +215,7 @@ def test_dead_letters_come_again_where_the_archive_refuses(hub: Hub) -> None:
     assert archive_messages(aws_on(hub, files=closed), event, Time()) == failed(0, 1)
 
 
-def test_large_dead_letters_are_put_aside_over_a_few_calls(hub: Hub) -> None:
+def test_large_dead_letters_are_archived_over_a_few_calls(hub: Hub) -> None:
     class Slow:
         """An archive that takes 75 ms a file, and none when the function's time is over."""
 
@@ -239,10 +239,10 @@ def test_large_dead_letters_are_put_aside_over_a_few_calls(hub: Hub) -> None:
         again = {failure["itemIdentifier"] for failure in answered["batchItemFailures"]}
         event["Records"] = [record for record in event["Records"] if record["messageId"] in again]
 
-    assert set(letters(hub)) == {f"m{number}-{event}" for number in range(3) for event in range(510)}
+    assert set(dead_letters(hub)) == {f"m{number}-{event}" for number in range(3) for event in range(510)}
 
 
-def test_a_dead_letter_that_cannot_be_put_aside_has_no_say_over_the_others(hub: Hub) -> None:
+def test_a_dead_letter_that_cannot_be_archived_has_no_say_over_the_others(hub: Hub) -> None:
     class Picky:
         def put(self, name: str, data: bytes) -> None:
             if b"guilty" in data:
@@ -253,7 +253,7 @@ def test_a_dead_letter_that_cannot_be_put_aside_has_no_say_over_the_others(hub: 
     event = sqs_event(*bodies, queue="leanops-orders-dlq")
 
     assert archive_messages(aws_on(hub, files=Picky()), event, Time()) == failed(1)
-    assert set(letters(hub)) == {"m1", "m2"}
+    assert set(dead_letters(hub)) == {"m1", "m2"}
 
 
 def output(hub: Hub, objects: dict[str, bytes], **ports: Any) -> Aws:
@@ -269,16 +269,14 @@ def notification(name: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("event", [eventbridge, notification])
-def test_what_firehose_could_not_deliver_is_put_aside_as_messages_that_would_bring_it_back(
-    hub: Hub, event: Any
-) -> None:
+def test_what_firehose_could_not_deliver_is_archived_as_messages_that_would_bring_it_back(hub: Hub, event: Any) -> None:
     lost = envelope("m1", '{"a":1}', topic="unheard", attributes={"k": "v"}, ingestion_ts=5)
     lines = error_line(raw_record(lost, '{"a":1}', 5)) + error_line(b"garbage") + b"no JSON\n\n"
     aws = output(hub, {"errors/processing-failed/part 1": lines})
 
     assert archive_records(aws, event("errors/processing-failed/part 1"), Time()) == 3
 
-    found = letters(hub)
+    found = dead_letters(hub)
     assert found["m1"] == ("unheard", "unroutable")
     assert sorted(found.values()) == [("unheard", "unroutable")] + [("unknown", "unroutable")] * 2
     [row] = [stored.row for stored in hub.platform.state.rows(ERROR_TRACKER) if stored.row["message_id"] == "m1"]
@@ -295,23 +293,23 @@ def test_an_object_is_read_by_whatever_name_it_has(hub: Hub, key: str) -> None:
     assert archive_records(output(hub, {key: error_line(b"garbage")}), eventbridge(key), Time()) == 1
 
 
-def test_our_own_archive_and_claim_checks_are_never_buried(hub: Hub) -> None:
-    objects = {"dlq/orders/1.json": b"a letter", "claims/2026-11-15/orders/1": b"a claim"}
+def test_our_own_archive_and_claim_checks_are_never_archived(hub: Hub) -> None:
+    objects = {"dlq/orders/1.json": b"a dead letter", "claims/2026-11-15/orders/1": b"a claim"}
 
     assert [archive_records(output(hub, objects), eventbridge(key), Time()) for key in objects] == [0, 0]
-    assert (letters(hub), list(hub.files.names(""))) == ({}, [])
+    assert (dead_letters(hub), list(hub.files.names(""))) == ({}, [])
 
 
-def test_an_object_that_takes_longer_than_the_function_is_buried_over_several(hub: Hub) -> None:
+def test_an_object_that_takes_longer_than_the_function_is_archived_over_several(hub: Hub) -> None:
     lines = [error_line(raw_record(envelope(f"m{number}"), "{}", 5)) for number in range(1_001)]
     aws, event = output(hub, {"errors/1": b"".join(lines)}), eventbridge("errors/1")
 
     for done in (500, 1_000):
         with pytest.raises(RetryableError, match="500 records are archived; the next call"):
             archive_records(aws, event, Time(questions=1))
-        assert len(letters(hub)) == done
+        assert len(dead_letters(hub)) == done
     assert archive_records(aws, event, Time(questions=1)) == 1
-    assert set(letters(hub)) == {f"m{number}" for number in range(1_001)}
+    assert set(dead_letters(hub)) == {f"m{number}" for number in range(1_001)}
     assert archive_records(aws, event, Time()) == 0
 
 

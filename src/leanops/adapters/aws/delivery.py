@@ -26,7 +26,9 @@ class FirehoseDelivery:
     def put(self, records: Sequence[bytes]) -> list[int]:
         """In as many calls as needed; after an outage that is not in the first call, the rest is to be put again."""
         if any(len(record) > MAX_RECORD_BYTES for record in records):
-            raise PermanentError(f"a record is larger than the {MAX_RECORD_BYTES} bytes the stream takes; set it aside")
+            raise PermanentError(
+                f"a record is larger than the {MAX_RECORD_BYTES} bytes the stream takes; archive it as a dead letter"
+            )
         left: list[int] = []
         positions = range(len(records))
         calls = in_groups(positions, lambda at: len(records[at]), most=RECORDS_PER_CALL, most_bytes=BYTES_PER_CALL)

@@ -13,7 +13,7 @@ from typing import Any, Self, Unpack
 from leanops.adapters.aws.answers import Reach, answering, connect
 from leanops.domain.errors import PartlySentError, PermanentError, QueueUnavailableError
 from leanops.domain.groups import batched, in_groups
-from leanops.ports.queue import MAX_RECEIVES, RETENTION_MS, Depth, Outgoing, Receipt, Received, dead_letters
+from leanops.ports.queue import MAX_RECEIVES, RETENTION_MS, Depth, Outgoing, Receipt, Received, dead_letter_queue
 
 MAX_BYTES = 262_144
 """What Terraform's provider can set; SQS itself accepts four times as much."""
@@ -57,8 +57,8 @@ class SqsQueue:
     def create(self, queue: str) -> None:
         """An existing queue is left unchanged."""
         retention = {"MessageRetentionPeriod": str(RETENTION_MS // 1000)}
-        self._make(dead_letters(queue), retention)
-        dead = self._attributes(dead_letters(queue), ["QueueArn"])["QueueArn"]
+        self._make(dead_letter_queue(queue), retention)
+        dead = self._attributes(dead_letter_queue(queue), ["QueueArn"])["QueueArn"]
         policy = json.dumps({"deadLetterTargetArn": dead, "maxReceiveCount": str(MAX_RECEIVES)})
         self._make(queue, {**retention, "MaximumMessageSize": str(self.max_bytes), "RedrivePolicy": policy})
 

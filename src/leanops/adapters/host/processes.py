@@ -41,7 +41,7 @@ class HostProcesses:
 
 
 def _start(number: int) -> str | None:
-    """When a process started, in ticks since the boot; "" where it is dead and not buried, None where nobody says."""
+    """When a process started, in ticks since the boot; "" if it has ended unreaped, None if unknown."""
     try:
         said = (PROC / str(number) / "stat").read_text()
     except OSError:

@@ -21,7 +21,7 @@ from sqlalchemy.engine import Connection
 from leanops.adapters.sql.database import NUMBERED, Database
 from leanops.domain.errors import PermanentError, QueueUnavailableError
 from leanops.domain.groups import batched, in_groups
-from leanops.ports.queue import DEAD, MAX_RECEIVES, RETENTION_MS, Depth, Outgoing, Receipt, Received, dead_letters
+from leanops.ports.queue import DEAD, MAX_RECEIVES, RETENTION_MS, Depth, Outgoing, Receipt, Received, dead_letter_queue
 
 BLOCK_MESSAGES = 1_000
 BLOCK_BYTES = 1 << 20
@@ -219,7 +219,7 @@ def _settled(connection: Connection, blocks: Sequence[Any], now: int) -> bool:
     failing = [block for block in kept if block not in dead and block.receives >= COMES_ALONE and block.messages > 1]
     _drop(connection, too_old)
     if dead:
-        moved = {"queue": dead_letters(dead[0].queue), "receives": 0, "visible_at": 0, "lease": 0, "origin": None}
+        moved = {"queue": dead_letter_queue(dead[0].queue), "receives": 0, "visible_at": 0, "lease": 0, "origin": None}
         _change(connection, [block.id for block in dead], **moved, sent_at=now)
     for block in failing:
         for body in _present(connection, block.id).values():

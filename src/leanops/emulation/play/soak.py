@@ -34,7 +34,7 @@ WORKERS = {
 }
 LOOK_S, IDLE_S = 1.0, 0.02
 LAND_S, STOP_S, STUCK_S = 300.0, 180.0, 120.0
-"""What a killed worker had in hand is hidden for a minute; the rest is for slow machines."""
+"""What a killed worker had in flight is hidden for a minute; the rest is for slow machines."""
 
 
 @dataclass

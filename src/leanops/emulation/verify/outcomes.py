@@ -107,7 +107,7 @@ def copying_kills(scenario: Scenario) -> int:
 
 
 def copies_by_kills(scenario: Scenario, extra: int) -> tuple[Check, ...]:
-    """All topics together have no more copies than the workers that were killed can have had in hand."""
+    """All topics together have no more copies than the workers that were killed can have had in flight."""
     if scenario.through != QUEUE or not copying_kills(scenario):
         return ()
     held = most_held(scenario)
@@ -117,7 +117,7 @@ def copies_by_kills(scenario: Scenario, extra: int) -> tuple[Check, ...]:
 
 
 def most_held(scenario: Scenario) -> int:
-    """As many events as the workers that were killed can have had in hand: a receive, or a flush."""
+    """As many events as the workers that were killed can have had in flight: a receive, or a flush."""
     held = {"processor": MESSAGES_PER_RECEIVE, "delivery": BACK_S * scenario.rate}
     return sum(scenario.kills.get(name, 0) * events for name, events in held.items())
 

@@ -23,7 +23,7 @@ class BridgeMetrics(Collector):
         self._bridge = bridge
 
     def collect(self) -> Iterator[Metric]:
-        counts, hand, streams = self._bridge.counts, self._bridge.hand, self._bridge.streams
+        counts, in_flight, streams = self._bridge.counts, self._bridge.in_flight, self._bridge.streams
         totals = {
             "received": ("Messages pulled.", counts.received),
             "received_bytes": ("Bytes of data pulled.", counts.received_bytes),
@@ -39,10 +39,12 @@ class BridgeMetrics(Collector):
         }
         for name, (text, value) in totals.items():
             yield CounterMetricFamily(f"leanops_bridge_{name}", text, value)
-        yield GaugeMetricFamily("leanops_bridge_in_hand", "Messages in hand.", len(hand.held))
+        yield GaugeMetricFamily("leanops_bridge_in_hand", "Messages in flight.", len(in_flight.held))
         yield GaugeMetricFamily("leanops_bridge_waiting", "Messages no send is at work with.", self._bridge.waiting)
-        yield GaugeMetricFamily("leanops_bridge_in_hand_bytes", "Bytes in hand.", hand.bytes)
-        yield GaugeMetricFamily("leanops_bridge_oldest_seconds", "Age of the oldest message in hand.", hand.oldest_s)
+        yield GaugeMetricFamily("leanops_bridge_in_hand_bytes", "Bytes in flight.", in_flight.bytes)
+        yield GaugeMetricFamily(
+            "leanops_bridge_oldest_seconds", "Age of the oldest message in flight.", in_flight.oldest_s
+        )
         yield GaugeMetricFamily("leanops_bridge_ready", "1 where it does its work.", self._bridge.problem is None)
         labels = ["topic", "subscription"]
         opened = GaugeMetricFamily("leanops_bridge_open", "1 where a subscription flows.", labels=labels)

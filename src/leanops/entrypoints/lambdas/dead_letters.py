@@ -44,14 +44,14 @@ def archive_messages(aws: Aws, event: Mapping[str, Any], context: Context) -> Pa
 
 
 def _is_archived(aws: Aws, archive: ChunkedArchive, queue: str, message: Received) -> bool:
-    """Whether all events of a message are put aside; one that fails has no say over the others."""
+    """Whether all events of a message are archived; a failure does not affect other messages."""
     try:
-        letters = exceeded(aws.registered.topic_of(queue.removesuffix(DEAD)), message, GIVEN_UP)
-        archive.archive_message(f"{queue}/{message.receipt}", letters)
+        dead_letters = exceeded(aws.registered.topic_of(queue.removesuffix(DEAD)), message, GIVEN_UP)
+        archive.archive_message(f"{queue}/{message.receipt}", dead_letters)
     except Exception as failure:
         log.error("a dead letter comes again", queue=queue, reason=reason_of(failure))
         return False
-    log.warning("events put aside", queue=queue, events=len(letters))
+    log.warning("events archived as dead letters", queue=queue, events=len(dead_letters))
     return True
 
 
@@ -68,7 +68,7 @@ def archive_records(aws: Aws, event: Mapping[str, Any], context: Context) -> int
         if archived is None:
             log.error("an object of the error output is gone", bucket=bucket, file=key)
         else:
-            log.warning("records put aside", bucket=bucket, file=key, records=archived)
+            log.warning("records archived as dead letters", bucket=bucket, file=key, records=archived)
             records += archived
     return records
 

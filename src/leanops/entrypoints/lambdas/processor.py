@@ -41,7 +41,7 @@ def _say(queue: str, messages: int, found: Consumed) -> None:
     if found.outage is not None:
         log.error("an outage", queue=queue, again=len(found.again), reason=found.outage)
     if found.archived:
-        log.warning("events put aside", queue=queue, events=found.archived)
+        log.warning("events archived as dead letters", queue=queue, events=found.archived)
     if found.forgotten:
         log.warning("delivered events were not remembered", queue=queue, events=found.forgotten)
     for reason in set(found.reasons):

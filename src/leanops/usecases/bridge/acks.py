@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 from leanops.domain.errors import SourceUnavailableError
 from leanops.ports.source import MAX_IDS, Source
-from leanops.usecases.bridge.inflight import Counts, Hand, Held
+from leanops.usecases.bridge.inflight import Counts, Held, InFlight
 
 GATHER_S = 0.1
 FAILED_PAUSE_S = 1.0
@@ -70,21 +70,21 @@ class _Gathered:
 class Receipts:
     """Acks and nacks, gathered for a moment; one that the source never hears means a second delivery, no loss."""
 
-    def __init__(self, source: Source, hand: Hand, counts: Counts) -> None:
-        self._source, self._hand, self._counts = source, hand, counts
-        self._call_s = hand.rules.lease_s / 3
+    def __init__(self, source: Source, in_flight: InFlight, counts: Counts) -> None:
+        self._source, self._in_flight, self._counts = source, in_flight, counts
+        self._call_s = in_flight.rules.lease_s / 3
         self._gathered: dict[str, _Gathered] = defaultdict(_Gathered)
         self._errands = Errands()
 
     def ack(self, some: Iterable[Held]) -> None:
-        """Tell the source soon that the queue has these; until it has heard it they stay in hand."""
+        """Tell the source soon that the queue has these; until it has heard it they stay in flight."""
         for held in some:
             held.is_safe = True
             self._of(held).acks.append(held)
 
     def nack(self, some: Sequence[Held]) -> None:
-        """Give these back soon; they are in hand no longer."""
-        self._hand.let_go(some)
+        """Give these back soon; they are in flight no longer."""
+        self._in_flight.let_go(some)
         for held in some:
             self._of(held).nacks.append(held)
 
@@ -119,7 +119,7 @@ class Receipts:
                 async with asyncio.timeout(self._call_s):
                     await self._source.ack(subscription, _ids(some))
                 del gathered.acks[: len(some)]
-                self._hand.let_go(some)
+                self._in_flight.let_go(some)
                 self._counts.acked += len(some)
             while some := gathered.nacks[:MAX_IDS]:
                 async with asyncio.timeout(self._call_s):
@@ -132,22 +132,22 @@ class Receipts:
 
     def _give_up(self, gathered: _Gathered) -> None:
         """Forget those whose lease is over: telling has no use any more."""
-        now = self._hand.now()
+        now = self._in_flight.now()
         lost = [held for held in gathered.acks if held.leased_until <= now]
-        self._hand.let_go(lost)
+        self._in_flight.let_go(lost)
         before = len(gathered.acks) + len(gathered.nacks)
         gathered.acks = [held for held in gathered.acks if held.leased_until > now]
         gathered.nacks = [held for held in gathered.nacks if held.leased_until > now]
         self._counts.receipts_lost += before - len(gathered.acks) - len(gathered.nacks)
 
 
-async def keep_leased(source: Source, hand: Hand, counts: Counts) -> None:
-    """Extend the leases of what is in hand, in time, until cancelled."""
-    lease_s, errands = hand.rules.lease_s, Errands()
+async def keep_leased(source: Source, in_flight: InFlight, counts: Counts) -> None:
+    """Extend the leases of what is in flight, in time, until cancelled."""
+    lease_s, errands = in_flight.rules.lease_s, Errands()
 
     async def extend(subscription: str, some: Sequence[Held]) -> None:
         # The source counts from somewhere within the call.
-        until = hand.now() + lease_s
+        until = in_flight.now() + lease_s
         try:
             async with asyncio.timeout(lease_s / 3):
                 await source.extend(subscription, _ids(some), lease_s)
@@ -165,8 +165,8 @@ async def keep_leased(source: Source, hand: Hand, counts: Counts) -> None:
 
     async def look() -> None:
         while True:
-            await hand.some_due()
-            for stream, due in hand.to_extend().items():
+            await in_flight.some_due()
+            for stream, due in in_flight.to_extend().items():
                 if stream.subscription not in errands:
                     errands.start(stream.subscription, partial(extend_all, stream.subscription, due))
 

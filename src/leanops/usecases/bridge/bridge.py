@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 from leanops.domain.errors import LeanOpsError, SourceUnavailableError
 from leanops.ports.source import Pulled, PullLimits, Source
 from leanops.usecases.bridge.acks import Receipts, keep_leased
-from leanops.usecases.bridge.inflight import BridgeRules, Counts, Hand, Now, Stream, Tell
+from leanops.usecases.bridge.inflight import BridgeRules, Counts, InFlight, Now, Stream, Tell
 from leanops.usecases.bridge.sender import Sender
 from leanops.usecases.bridge.target import Target
 
@@ -32,7 +32,7 @@ Readers: TypeAlias = "dict[Stream, asyncio.Task[None]]"
 
 
 class Bridge:
-    """Reads every subscription until it is told to stop; then it finishes what it has in hand."""
+    """Reads every subscription until it is told to stop; then it finishes what it has in flight."""
 
     def __init__(
         self,
@@ -46,11 +46,11 @@ class Bridge:
     ) -> None:
         self.rules, self.counts = rules, Counts()
         self.streams = [Stream(subscription, topic) for subscription, topic in subscriptions.items()]
-        self.hand = Hand(rules, now)
+        self.in_flight = InFlight(rules, now)
         self.is_draining = False
         self._source, self._tell, self._now, self._look = source, tell, now, look
-        self._receipts = Receipts(source, self.hand, self.counts)
-        self._sender = Sender(target, self.hand, self._receipts, self.counts, tell)
+        self._receipts = Receipts(source, self.in_flight, self.counts)
+        self._sender = Sender(target, self.in_flight, self._receipts, self.counts, tell)
 
     @property
     def problem(self) -> str | None:
@@ -74,7 +74,7 @@ class Bridge:
         reading = asyncio.create_task(self._read_all(stopping))
         sending = asyncio.create_task(self._sender.run())
         telling = asyncio.create_task(self._receipts.run())
-        leasing = asyncio.create_task(keep_leased(self._source, self.hand, self.counts))
+        leasing = asyncio.create_task(keep_leased(self._source, self.in_flight, self.counts))
         told = asyncio.create_task(stopping.wait())
         parts = [reading, sending, telling, leasing]
         try:
@@ -89,21 +89,21 @@ class Bridge:
         _look_at(*parts)
 
     async def _drain(self, sending: "asyncio.Task[None]") -> None:
-        """Send what is in hand, give back what cannot be sent in time, and tell the source of both."""
-        in_hand = sum(not held.is_safe for held in self.hand.held)
+        """Send what is in flight, give back what cannot be sent in time, and tell the source of both."""
+        in_flight = sum(not held.is_safe for held in self.in_flight.held)
         returned, archived = self.counts.returned, self.counts.archived
         self._sender.finish()
         await asyncio.wait([sending], timeout=self.rules.drain_s)
         await _cancel(sending)
-        left = [held for held in self.hand.held if not held.is_safe]
+        left = [held for held in self.in_flight.held if not held.is_safe]
         self._receipts.nack(left)
         self.counts.returned += len(left)
         with suppress(TimeoutError):
             async with asyncio.timeout(LAST_RECEIPTS_S):
                 await self._receipts.settle()
         given_back, dead = self.counts.returned - returned, self.counts.archived - archived
-        sent = in_hand - given_back - dead
-        self._tell("drained", in_hand=in_hand, sent=sent, given_back=given_back, dead=dead or None)
+        sent = in_flight - given_back - dead
+        self._tell("drained", in_flight=in_flight, sent=sent, given_back=given_back, dead=dead or None)
 
     async def _read_all(self, stopping: asyncio.Event) -> None:
         """Read every subscription, those that come later too, until told to stop."""
@@ -192,7 +192,7 @@ class Bridge:
     async def _room(self) -> Late:
         """Wait until more may be read; from when on and until when what is read was possibly leased before."""
         before = self._now()
-        await self.hand.room()
+        await self.in_flight.room()
         after = self._now()
         return (before, after + LATE_S) if after - before > LATE_S else None
 
@@ -208,11 +208,11 @@ class Bridge:
         stream.received += len(batch)
         self.counts.received += len(batch)
         self.counts.received_bytes += sum(len(pulled.data) for pulled in batch)
-        self._sender.add(self.hand.take(stream, batch, leased))
+        self._sender.add(self.in_flight.take(stream, batch, leased))
 
     @property
     def _limits(self) -> PullLimits:
-        """What one stream may have outstanding: its share of all that may be in hand."""
+        """What one stream may have outstanding: its share of all that may be in flight."""
         share = max(LEAST_STREAM_BYTES, self.rules.bytes // max(1, len(self.streams)))
         return PullLimits(
             messages=min(PullLimits.messages, self.rules.messages),

@@ -1,4 +1,4 @@
-"""What the bridge has in hand: every message between its arrival and its fate, within limits and under a lease."""
+"""What the bridge has in flight: every message between its arrival and its fate, within limits and under a lease."""
 
 import asyncio
 import time
@@ -17,7 +17,7 @@ from leanops.ports.source import Pulled
 OVERHEAD_BYTES = 512
 """What a message costs here beside its data."""
 MOMENT_S = 0.02
-"""How long a reader that was let in may take before the next one is, while the hand is more than half full."""
+"""How long a reader that was let in may take before the next one is, while more than half of the limit is in flight."""
 SUBSCRIPTION = r"^[A-Za-z0-9._~+%-]*\{topic\}[A-Za-z0-9._~+%-]*$"
 Key: TypeAlias = tuple[str, str]
 """A subscription and an ordering key."""
@@ -50,7 +50,7 @@ class BridgeRules:
         return self.mb * 1_000_000
 
     def pause_s(self, failures: int) -> float:
-        """How long to wait after so many failures in a row, at most; the lease of a message in hand outlasts it."""
+        """How long to wait after so many failures in a row, at most; the lease of a message in flight outlasts it."""
         return min(self.longest_pause_s, self.lease_s / 2, self.reconnect_s * 2.0 ** min(failures, 20))
 
 
@@ -96,7 +96,7 @@ class Stream:
 
 @dataclass(eq=False, slots=True)
 class Held:
-    """A message in hand."""
+    """A message in flight."""
 
     stream: Stream
     pulled: Pulled
@@ -106,7 +106,7 @@ class Held:
     claimed: Envelope | None = None
     """Its envelope, where its data is in a file already."""
     is_safe: bool = False
-    """The queue has it; it stays in hand, and leased, until the source has heard so."""
+    """The queue has it; it stays in flight, and leased, until the source has heard so."""
 
     @property
     def key(self) -> Key | None:
@@ -116,8 +116,8 @@ class Held:
 
 
 @dataclass
-class Hand:
-    """The messages in hand. It may grow beyond its limits by what was read at once, and then nothing more is read."""
+class InFlight:
+    """The messages in flight. It may grow beyond its limits by what was read at once, and then nothing more is read."""
 
     rules: BridgeRules
     now: Now = time.monotonic
@@ -134,11 +134,11 @@ class Hand:
 
     @property
     def overflows(self) -> bool:
-        """Whether so much is in hand that not even what was asked for can be kept."""
+        """Whether so much is in flight that not even what was asked for can be kept."""
         return self.bytes >= 2 * self.rules.bytes
 
     def take(self, stream: Stream, batch: Sequence[Pulled], leased: float | None = None) -> list[Held]:
-        """Have these in hand, leased from now or from an earlier moment."""
+        """Have these in flight, leased from now or from an earlier moment."""
         now = self.now()
         until = (now if leased is None else leased) + self.rules.lease_s
         taken = [Held(stream, pulled, _size(pulled), now, until) for pulled in batch]
@@ -158,13 +158,13 @@ class Hand:
         self._weigh(-size)
 
     async def room(self) -> None:
-        """Return when more may be read; while the hand is more than half full, to one reader after the other."""
+        """Return when more may be read; above half of the limit, readers are let in one after the other."""
         async with self._door:
             if self.bytes > self.rules.bytes / 2:
                 with suppress(TimeoutError):
                     async with asyncio.timeout(MOMENT_S):
                         await self._came.wait()
-            # What another one brought may have filled the hand meanwhile.
+            # Another reader may have reached the limit meanwhile.
             while not self._room.is_set():
                 await self._room.wait()
             self._came.clear()
@@ -190,7 +190,7 @@ class Hand:
 
     @property
     def oldest_s(self) -> float:
-        """How long the oldest message has been in hand."""
+        """How long the oldest message has been in flight."""
         first = next(iter(self.held), None)
         return self.now() - first.since if first else 0.0
 

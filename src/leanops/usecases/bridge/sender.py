@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
 from leanops.usecases.bridge.acks import Receipts
-from leanops.usecases.bridge.inflight import Counts, Hand, Held, Key, Tell
+from leanops.usecases.bridge.inflight import Counts, Held, InFlight, Key, Tell
 from leanops.usecases.bridge.lanes import Lanes
 from leanops.usecases.bridge.ordering import Turns
 from leanops.usecases.bridge.target import Sent, Target
@@ -19,13 +19,19 @@ STUCK_TRIES = 3
 class Sender:
     """Sends what waits, in order, until each is taken, archived or too old; tells the source of it through receipts."""
 
-    def __init__(self, target: Target, hand: Hand, receipts: Receipts, counts: Counts, tell: Tell) -> None:
-        self._target, self._hand, self._receipts, self._counts, self._tell = target, hand, receipts, counts, tell
-        self._rules = hand.rules
-        self._lanes = Lanes(hand.rules, hand.now)
+    def __init__(self, target: Target, in_flight: InFlight, receipts: Receipts, counts: Counts, tell: Tell) -> None:
+        self._target, self._in_flight, self._receipts, self._counts, self._tell = (
+            target,
+            in_flight,
+            receipts,
+            counts,
+            tell,
+        )
+        self._rules = in_flight.rules
+        self._lanes = Lanes(in_flight.rules, in_flight.now)
         self._some = asyncio.Event()
         self._is_last = False
-        self._turns = Turns(hand.rules.lease_s, hand.now)
+        self._turns = Turns(in_flight.rules.lease_s, in_flight.now)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="bridge-send")
         self._taken_at = float("-inf")
         self.problem: str | None = None
@@ -37,8 +43,8 @@ class Sender:
         return len(self._lanes)
 
     def add(self, some: Sequence[Held]) -> None:
-        """Send these soon; what comes out of its turn goes back, as does everything where the hand overflows."""
-        if self._hand.overflows and len(self._hand.held) > len(some):
+        """Send these soon; what comes out of its turn goes back, as does everything when too much is in flight."""
+        if self._in_flight.overflows and len(self._in_flight.held) > len(some):
             self._give_back(some)
             return
         early = {held for held in some if self._turns.is_early(held)}
@@ -114,7 +120,7 @@ class Sender:
         self._give_back(back)
         self._counts.resent += sum(map(len, again.values()))
         if done:
-            self._taken_at = self._hand.now()
+            self._taken_at = self._in_flight.now()
 
     def _release(self, topic: str) -> None:
         lane = self._lanes.release(topic)
@@ -150,7 +156,7 @@ class Sender:
     @property
     def _oldest(self) -> float:
         """What came before this has waited too long."""
-        return self._hand.now() - self._rules.hold_s
+        return self._in_flight.now() - self._rules.hold_s
 
     def _note(self, sent: Sent) -> None:
         for stream, reason in sent.closed.items():
@@ -161,7 +167,7 @@ class Sender:
         problem = next((lane.reason for lane in stuck.values() if lane.stuck_since > self._taken_at), None)
         if bool(problem) != bool(self.problem):
             said = "messages wait for the queue" if problem else "the queue takes messages again"
-            self._tell(said, reason=problem, messages=len(self._hand.held))
+            self._tell(said, reason=problem, messages=len(self._in_flight.held))
         self.problem = problem
         for topic, lane in stuck.items():
             if not problem and not lane.is_told and lane.failures >= STUCK_TRIES:

@@ -160,7 +160,7 @@ class Target:
                 self._archive(members, Rule.BAD_ENVELOPE, reason, sent)
 
     def _archive(self, members: Sequence[Held], rule: Rule, reason: str, sent: Sent) -> None:
-        """Archive them as they would have been sent; one that cannot be archived either stays in hand or goes back."""
+        """Archive them as they would have been sent; those that cannot be archived stay in flight or go back."""
         for held in members:
             envelope = envelope_of(held)
             names = envelope.topic, encoded(envelope), rule, reason, envelope.message_id, envelope.publish_time

@@ -14,7 +14,7 @@ from leanops.domain.failures import DEAD_LETTERS, Status
 from leanops.domain.table.definitions import ERRORS, FAILURE
 from leanops.domain.table.history import TableView, expirable
 from leanops.ports.files import Files
-from leanops.ports.queue import DEAD, MAX_RECEIVES, Queue, dead_letters
+from leanops.ports.queue import DEAD, MAX_RECEIVES, Queue, dead_letter_queue
 from leanops.ports.state import ERROR_TRACKER, Row, Stored
 from leanops.ports.tables import Where
 from leanops.usecases.ingest.archive import archive, exceeded
@@ -26,7 +26,7 @@ from leanops.usecases.workers import DEAD_LETTERS as PART
 from leanops.usecases.workers import Tell
 
 LEASE = "dlq/drain"
-LETTERS_PER_COMMIT = 1_000
+DEAD_LETTERS_PER_COMMIT = 1_000
 MESSAGES_PER_RECEIVE = 500
 VISIBILITY_S = 300
 PATIENCE_S = 30.0
@@ -45,7 +45,7 @@ class Drained:
     commits: int = 0
 
     @property
-    def letters(self) -> int:
+    def dead_letters(self) -> int:
         return self.new + self.again
 
 
@@ -55,22 +55,22 @@ def process(
     """Archive every event in the dead-letter queues of these queues; how many there were."""
     archived = 0
     for name in names:
-        topic, dead = topic_of(name), dead_letters(name)
+        topic, dead = topic_of(name), dead_letter_queue(name)
         while received := queue.receive(dead, MESSAGES_PER_RECEIVE, VISIBILITY_S):
             reason = f"it was received {MAX_RECEIVES} times and never succeeded"
-            letters = [letter for message in received for letter in exceeded(topic, message, reason)]
+            dead_letters = [letter for message in received for letter in exceeded(topic, message, reason)]
             with platform.durable("archive"):
-                archive(letters, files, platform.state, platform.clock)
+                archive(dead_letters, files, platform.state, platform.clock)
             queue.delete(dead, [message.receipt for message in received])
             platform.step("after delete")
-            archived += len(letters)
+            archived += len(dead_letters)
     return archived
 
 
 def archive_and_drain(platform: Platform, queue: Queue, files: Files) -> tuple[int, Drained]:
     """Archive what the dead-letter queues hold, and drain everything archived; how many events, and what the drain did.
 
-    A queue whose letters cannot be archived stops no other; its failure is raised in the end.
+    A queue whose dead letters cannot be archived stops no other; its failure is raised in the end.
     """
     names = [name.removesuffix(DEAD) for name in queue.ready() if name.endswith(DEAD)]
     topics = {queue_name(topic.name): topic.name for topic in list_topics(platform)} if names else {}
@@ -87,11 +87,11 @@ def archive_and_drain(platform: Platform, queue: Queue, files: Files) -> tuple[i
 
 
 def turn(platform: Platform, queue: Queue, files: Files, tell: Tell) -> int:
-    """The background part; how many letters it drained."""
+    """The background part; how many dead letters it drained."""
     _, drained = archive_and_drain(platform, queue, files)
-    if drained.letters:
-        tell(PART, f"{drained.letters:,} events in dlq_errors; see them with: leanops dlq list")
-    return drained.letters
+    if drained.dead_letters:
+        tell(PART, f"{drained.dead_letters:,} events in dlq_errors; see them with: leanops dlq list")
+    return drained.dead_letters
 
 
 @contextmanager
@@ -104,30 +104,32 @@ def alone(platform: Platform, sleep: Callable[[float], object] = time.sleep) -> 
 
 
 def drain(platform: Platform) -> Drained:
-    """Move what the error tracker holds into dlq_errors, each occurrence of each letter exactly once."""
+    """Move what the error tracker holds into dlq_errors, each occurrence of each dead letter exactly once."""
     result = Drained()
     if next(platform.state.rows(ERROR_TRACKER), None) is None:
         return result
     with alone(platform) as lease:
         platform.catalog.create(platform.rules.databases.dlq_errors, ERRORS)
         noted = platform.state.rows(ERROR_TRACKER)
-        while letters := list(islice(noted, LETTERS_PER_COMMIT)):
-            _move(platform, lease, letters, result)
-            with platform.durable("forget letters"):
-                for letter in letters:
-                    _forget(platform, letter)
+        while dead_letters := list(islice(noted, DEAD_LETTERS_PER_COMMIT)):
+            _move(platform, lease, dead_letters, result)
+            with platform.durable("forget dead letters"):
+                for dead_letter in dead_letters:
+                    _forget(platform, dead_letter)
     return result
 
 
-def _move(platform: Platform, lease: Lease, letters: Sequence[Stored], result: Drained) -> None:
+def _move(platform: Platform, lease: Lease, dead_letters: Sequence[Stored], result: Drained) -> None:
     """Commit, in one commit, the occurrences that are not in the table; where it changed meanwhile it is read again."""
     while True:
         seen = platform.catalog.load(platform.rules.databases.dlq_errors)
-        known = {str(row["error_id"]): row for row in _rows(platform, [letter.row for letter in letters])}
+        known = {
+            str(row["error_id"]): row for row in _rows(platform, [dead_letter.row for dead_letter in dead_letters])
+        }
         errors = [
-            _error(letter.row, known.get(str(letter.row["error_id"])))
-            for letter in letters
-            if known.get(str(letter.row["error_id"]), {}).get("batch_id") != letter.row["occurrence"]
+            _error(dead_letter.row, known.get(str(dead_letter.row["error_id"])))
+            for dead_letter in dead_letters
+            if known.get(str(dead_letter.row["error_id"]), {}).get("batch_id") != dead_letter.row["occurrence"]
         ]
         if not errors:
             return
@@ -160,10 +162,10 @@ def _commit(platform: Platform, seen: TableView | None, errors: Sequence[Mapping
     return done
 
 
-def _forget(platform: Platform, letter: Stored) -> None:
-    """Delete the note of a letter, unless the letter came again meanwhile."""
+def _forget(platform: Platform, dead_letter: Stored) -> None:
+    """Delete the note of a dead letter, unless the dead letter came again meanwhile."""
     with suppress(StateConflictError):
-        platform.state.delete(ERROR_TRACKER, ERROR_TRACKER.key_of(letter.row), expected=letter.revision)
+        platform.state.delete(ERROR_TRACKER, ERROR_TRACKER.key_of(dead_letter.row), expected=dead_letter.revision)
 
 
 def these(rows: Iterable[Mapping[str, Any]]) -> Where:
@@ -176,21 +178,21 @@ def _rows(platform: Platform, like: Sequence[Mapping[str, Any]]) -> list[dict[st
     return platform.catalog.select(platform.rules.databases.dlq_errors, list(ERRORS.columns), these(like))
 
 
-def _error(letter: Row, before: Mapping[str, Any] | None) -> dict[str, Any]:
-    """The row of a letter; one that came before is open again."""
-    failure = {**dict.fromkeys(FAILURE), "rule": letter["rule"], "message": letter["reason"]}
-    published = letter["publish_time"]
+def _error(dead_letter: Row, before: Mapping[str, Any] | None) -> dict[str, Any]:
+    """The row of a dead letter; one that came before is open again."""
+    failure = {**dict.fromkeys(FAILURE), "rule": dead_letter["rule"], "message": dead_letter["reason"]}
+    published = dead_letter["publish_time"]
     return {
         **dict.fromkeys(ERRORS.columns),
-        "error_id": letter["error_id"],
-        "topic_name": letter["topic_name"],
+        "error_id": dead_letter["error_id"],
+        "topic_name": dead_letter["topic_name"],
         "layer": DEAD_LETTERS,
-        "message_id": letter["message_id"],
+        "message_id": dead_letter["message_id"],
         "publish_time": None if published is None else _EPOCH + timedelta(microseconds=int(published)),
         "failures": [failure],
-        "source": letter["source"],
-        "batch_id": letter["occurrence"],
-        "detected_ts": _EPOCH + timedelta(milliseconds=int(letter["detected_at"] or 0)),
+        "source": dead_letter["source"],
+        "batch_id": dead_letter["occurrence"],
+        "detected_ts": _EPOCH + timedelta(milliseconds=int(dead_letter["detected_at"] or 0)),
         "status": Status.OPEN.value,
         "attempts": 1 + (before["attempts"] or 0) if before else 1,
     }

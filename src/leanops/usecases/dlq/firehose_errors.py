@@ -52,7 +52,7 @@ def _chunks(archive: ChunkedArchive, objects: Objects, key: str, start: int) -> 
         if line.strip():
             lines.append(line)
             size += len(line)
-        if len(lines) == archive.chunk_letters or size > PART_BYTES:
+        if len(lines) == archive.chunk_size or size > PART_BYTES:
             yield lines, end
             lines, size = [], 0
     if lines:

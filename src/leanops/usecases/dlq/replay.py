@@ -26,7 +26,7 @@ from leanops.usecases.leases import check
 from leanops.usecases.platform import Platform
 from leanops.usecases.topics.registry import list_topics
 
-LETTERS_PER_COMMIT = 500
+DEAD_LETTERS_PER_COMMIT = 500
 LONGEST_TURN_S = 20.0
 """With a rate, so long at most is sent before what was sent is marked and others may change the table."""
 MESSAGES_PER_SEND = 50
@@ -37,7 +37,7 @@ Row = dict[str, Any]
 
 
 class Outcome(StrEnum):
-    """What became of one letter."""
+    """What became of one dead letter."""
 
     REPLAYED = "replayed"
     DISCARDED = "discarded"
@@ -63,7 +63,7 @@ class Selection:
 
 @dataclass(frozen=True)
 class Done:
-    """One letter and what became of it."""
+    """One dead letter and what became of it."""
 
     error_id: str
     topic: str
@@ -93,7 +93,7 @@ def selected(platform: Platform, selection: Selection) -> list[Row]:
 
 @dataclass(frozen=True)
 class Pace:
-    """How fast letters are sent: so many a second, or as fast as the queue takes them."""
+    """How fast dead letters are sent: so many a second, or as fast as the queue takes them."""
 
     per_second: float | None = None
     sleep: Callable[[float], object] = time.sleep
@@ -102,8 +102,8 @@ class Pace:
     def turn(self) -> int:
         """Letters between two commits."""
         if self.per_second is None:
-            return LETTERS_PER_COMMIT
-        return max(1, min(LETTERS_PER_COMMIT, int(self.per_second * LONGEST_TURN_S)))
+            return DEAD_LETTERS_PER_COMMIT
+        return max(1, min(DEAD_LETTERS_PER_COMMIT, int(self.per_second * LONGEST_TURN_S)))
 
     @property
     def piece(self) -> int:
@@ -111,7 +111,7 @@ class Pace:
         return max(1, min(MESSAGES_PER_SEND, int(self.per_second or MESSAGES_PER_SEND)))
 
     def wait(self, sent: int) -> None:
-        """Wait for as long as this many letters are to take."""
+        """Wait for as long as this many dead letters are to take."""
         if self.per_second is not None and sent:
             self.sleep(sent / self.per_second)
 
@@ -126,45 +126,47 @@ def replay(
     pace: Pace | None = None,
     progress: Callable[[int], None] = lambda _count: None,
 ) -> list[Done]:
-    """Send the letters into the queues of their topics; each is marked once the queue has it, and not sent again.
+    """Send the dead letters into the queues of their topics; each is marked once the queue has it, and not sent again.
 
-    Only a kill between the two sends a letter twice, which is then a duplicate by its message_id.
+    Only a kill between the two sends a dead letter twice, which is then a duplicate by its message_id.
     """
     done: list[Done] = []
     speed, rows = pace or Pace(), selected(platform, selection)
     turns = _Replay(platform, queue, files, {topic.name for topic in list_topics(platform)}, speed)
     with _audited(platform, "dlq replay", [] if dry_run else rows, done):
-        for letters in _batched(rows, speed.turn):
-            done += turns.try_out(letters) if dry_run else turns.send(letters)
+        for dead_letters in _batched(rows, speed.turn):
+            done += turns.try_out(dead_letters) if dry_run else turns.send(dead_letters)
             progress(len(done))
     return done
 
 
 def discard(platform: Platform, selection: Selection, *, dry_run: bool = False) -> list[Done]:
-    """Mark the letters as put away for good; their rows and files stay."""
+    """Mark the dead letters as put away for good; their rows and files stay."""
     done: list[Done] = []
     rows = selected(platform, selection)
     with _audited(platform, "dlq discard", [] if dry_run else rows, done):
-        for letters in _batched(rows, LETTERS_PER_COMMIT):
+        for dead_letters in _batched(rows, DEAD_LETTERS_PER_COMMIT):
             if dry_run:
-                done += [_done(row, Outcome.WAITING if _is_open(row) else Outcome.CLOSED) for row in letters]
+                done += [_done(row, Outcome.WAITING if _is_open(row) else Outcome.CLOSED) for row in dead_letters]
                 continue
             with alone(platform) as lease:
-                still = _still_open(platform, letters)
+                still = _still_open(platform, dead_letters)
                 check(platform, lease)
                 _mark(platform, list(still.values()), Status.DISCARDED)
-            done += [_done(row, Outcome.DISCARDED if row["error_id"] in still else Outcome.CLOSED) for row in letters]
+            done += [
+                _done(row, Outcome.DISCARDED if row["error_id"] in still else Outcome.CLOSED) for row in dead_letters
+            ]
     return done
 
 
 @contextmanager
 def _audited(platform: Platform, action: str, rows: Sequence[Row], done: Sequence[Done]) -> Iterator[None]:
-    """Put on record what became of open letters, also where it is interrupted."""
+    """Put on record what became of open dead letters, also where it is interrupted."""
     topics = sorted({row["topic_name"] for row in rows if _is_open(row)})
     try:
         yield
     except LeanOpsError:
-        record_action(platform, action, topics, {"letters": "interrupted; see status_ts in dlq_errors"})
+        record_action(platform, action, topics, {"dead_letters": "interrupted; see status_ts in dlq_errors"})
         raise
     record_action(platform, action, topics, Counter(one.outcome.value for one in done))
 
@@ -179,22 +181,22 @@ class _Replay:
     registered: set[str]
     pace: Pace
 
-    def try_out(self, letters: Sequence[Row]) -> list[Done]:
-        """What would become of the letters."""
-        return [_done(row, self._obstacle(row) or Outcome.WAITING) for row in letters]
+    def try_out(self, dead_letters: Sequence[Row]) -> list[Done]:
+        """What would become of the dead letters."""
+        return [_done(row, self._obstacle(row) or Outcome.WAITING) for row in dead_letters]
 
-    def send(self, letters: Sequence[Row]) -> list[Done]:
+    def send(self, dead_letters: Sequence[Row]) -> list[Done]:
         """Send what is still open, and mark it."""
         with alone(self.platform) as lease:
-            rows = _still_open(self.platform, letters)
+            rows = _still_open(self.platform, dead_letters)
             outcomes = {row["error_id"]: self._obstacle(row) or Outcome.NOT_TAKEN for row in rows.values()}
             ready = [row for row in rows.values() if outcomes[row["error_id"]] is Outcome.NOT_TAKEN]
             check(self.platform, lease)
             outcomes |= dict.fromkeys(self._sent(ready), Outcome.REPLAYED)
-        return [_done(row, outcomes.get(row["error_id"], Outcome.CLOSED)) for row in letters]
+        return [_done(row, outcomes.get(row["error_id"], Outcome.CLOSED)) for row in dead_letters]
 
     def _sent(self, waiting: Sequence[Row]) -> list[str]:
-        """The ids of the letters the queue has taken, all of them marked, also where it stops answering half-way."""
+        """The ids of the dead letters the queue has taken; all are marked, even if it stops answering half-way."""
         taken: list[Row] = []
         try:
             for piece in _batched(waiting, self.pace.piece):
@@ -226,7 +228,7 @@ class _Replay:
             self.platform.state.delete(IDEMPOTENCY_KEYS, key, expected=stored.revision)
 
     def _obstacle(self, row: Row) -> Outcome | None:
-        """Why a letter cannot be sent."""
+        """Why a dead letter cannot be sent."""
         if not _is_open(row):
             return Outcome.CLOSED
         if row["topic_name"] not in self.registered:
@@ -238,7 +240,7 @@ class _Replay:
         return None if fits else Outcome.TOO_LARGE
 
     def _message(self, row: Row) -> Outgoing:
-        """The letter as it was archived; one put back together from a claim check goes by claim check again."""
+        """The dead letter as it was archived; one put back together from a claim check goes by claim check again."""
         body = self.files.get(row["source"])
         if body is None:
             raise FilesUnavailableError(f"the file {row['source']} was there a moment ago; try again")
@@ -252,10 +254,10 @@ def _envelopes(body: bytes) -> list[Envelope]:
     return [found for found in envelopes_in(body) if isinstance(found, Envelope)]
 
 
-def _still_open(platform: Platform, letters: Sequence[Row]) -> dict[str, Row]:
+def _still_open(platform: Platform, dead_letters: Sequence[Row]) -> dict[str, Row]:
     """The rows as they are now, those that someone else has not dealt with meanwhile."""
     table = platform.rules.databases.dlq_errors
-    found = platform.catalog.select(table, list(ERRORS.columns), these(letters))
+    found = platform.catalog.select(table, list(ERRORS.columns), these(dead_letters))
     return {row["error_id"]: row for row in found if _is_open(row)}
 
 

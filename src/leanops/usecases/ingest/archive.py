@@ -75,28 +75,28 @@ def _exceeded(topic: str, found: Envelope | BadEnvelope, reason: str) -> DeadLet
     return DeadLetter(topic, encoded(found), Rule.RECEIVES_EXCEEDED, reason, found.message_id, found.publish_time)
 
 
-def archive(letters: Sequence[DeadLetter], files: Files, state: StateStore, clock: Clock) -> None:
-    """Archive the letters and note each, once however often it comes."""
+def archive(dead_letters: Sequence[DeadLetter], files: Files, state: StateStore, clock: Clock) -> None:
+    """Archive the dead letters and note each, once however often it comes."""
     now = clock()
-    for letter in letters:
-        row = _row(letter, now)
-        files.put(str(row["source"]), letter.body)
+    for dead_letter in dead_letters:
+        row = _row(dead_letter, now)
+        files.put(str(row["source"]), dead_letter.body)
         _note(state, row)
 
 
-def _row(letter: DeadLetter, now: datetime) -> Row:
-    identity = error_id(DEAD_LETTERS, letter.folder, letter.name)
-    published = letter.publish_time
+def _row(dead_letter: DeadLetter, now: datetime) -> Row:
+    identity = error_id(DEAD_LETTERS, dead_letter.folder, dead_letter.name)
+    published = dead_letter.publish_time
     return {
         "error_id": identity,
         "occurrence": secrets.token_hex(8),
-        "topic_name": letter.folder,
-        "message_id": letter.name[:LONGEST_ID],
+        "topic_name": dead_letter.folder,
+        "message_id": dead_letter.name[:LONGEST_ID],
         "publish_time": published if published is not None and EARLIEST_MICROS <= published <= LATEST_MICROS else None,
-        "rule": letter.rule.value,
-        "reason": letter.reason[:LONGEST_REASON],
-        # Of two letters that claim one message id, both are kept.
-        "source": f"dlq/{letter.folder}/{now:%Y-%m-%d}/{identity}-{sha256(letter.body).hexdigest()[:8]}.json",
+        "rule": dead_letter.rule.value,
+        "reason": dead_letter.reason[:LONGEST_REASON],
+        # Of two dead letters that claim one message id, both are kept.
+        "source": f"dlq/{dead_letter.folder}/{now:%Y-%m-%d}/{identity}-{sha256(dead_letter.body).hexdigest()[:8]}.json",
         "detected_at": millis(now),
     }
 

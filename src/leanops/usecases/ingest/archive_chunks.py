@@ -14,7 +14,7 @@ from leanops.usecases.retry import Patience
 
 PROGRESS = "dlq/progress/"
 """How much of each source is archived; a chunk is archived before its end is written here."""
-CHUNK_LETTERS = 500
+CHUNK_SIZE = 500
 THREADS = 16
 
 
@@ -26,33 +26,33 @@ class ChunkedArchive:
     state: StateStore
     clock: Clock
     patience: Patience = field(default_factory=Patience)
-    chunk_letters: int = CHUNK_LETTERS
+    chunk_size: int = CHUNK_SIZE
 
-    def archive_message(self, identity: str, letters: Sequence[DeadLetter]) -> int:
+    def archive_message(self, identity: str, dead_letters: Sequence[DeadLetter]) -> int:
         """Archive the events that are left of a message; how many there were.
 
         Raises RetryableError when time is up; the next call continues after the last whole chunk. A message of one
         chunk needs no marker: it is deleted, or comes again as a whole.
         """
-        size = self.chunk_letters
-        if len(letters) <= size:
-            return self.archive_chunks(None, [(letters, len(letters))])
+        size = self.chunk_size
+        if len(dead_letters) <= size:
+            return self.archive_chunks(None, [(dead_letters, len(dead_letters))])
         marker = marker_of(identity)
-        starts = range(self.position(marker), len(letters), size)
-        return self.archive_chunks(marker, ((letters[start : start + size], start + size) for start in starts))
+        starts = range(self.position(marker), len(dead_letters), size)
+        return self.archive_chunks(marker, ((dead_letters[start : start + size], start + size) for start in starts))
 
     def archive_chunks(self, marker: str | None, chunks: Iterable[tuple[Sequence[DeadLetter], int]]) -> int:
         """Archive each chunk and write its end to the marker; how many dead letters there were."""
         archived = 0
         with ThreadPoolExecutor(THREADS, thread_name_prefix="archive") as pool:
-            for letters, end in chunks:
+            for dead_letters, end in chunks:
                 # At least one chunk a call, so that the last one is reached however little time a call has.
                 if archived and self.patience.give_up():
                     raise RetryableError(f"{archived} records are archived; the next call continues")
-                list(pool.map(self._archive, letters))
+                list(pool.map(self._archive, dead_letters))
                 if marker:
                     self._note(marker, end)
-                archived += len(letters)
+                archived += len(dead_letters)
         return archived
 
     def position(self, marker: str) -> int:
@@ -62,8 +62,8 @@ class ChunkedArchive:
     def _note(self, marker: str, end: int) -> None:
         self.patience.persist(lambda: self.files.put(marker, str(end).encode()))
 
-    def _archive(self, letter: DeadLetter) -> None:
-        self.patience.persist(lambda: archive([letter], self.files, self.state, self.clock))
+    def _archive(self, dead_letter: DeadLetter) -> None:
+        self.patience.persist(lambda: archive([dead_letter], self.files, self.state, self.clock))
 
 
 def marker_of(identity: str) -> str:

@@ -102,5 +102,5 @@ def _counted(processor: Processor, message: str) -> int:
 
 def _archived(processor: Processor, queue: str, message: Received, reason: str) -> int:
     archive = ChunkedArchive(processor.files, processor.state, processor.clock, processor.patience)
-    letters = exceeded(processor.topic_of(queue), message, reason)
-    return archive.archive_message(f"{queue}/{message.receipt}", letters)
+    dead_letters = exceeded(processor.topic_of(queue), message, reason)
+    return archive.archive_message(f"{queue}/{message.receipt}", dead_letters)

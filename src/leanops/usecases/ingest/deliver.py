@@ -98,7 +98,7 @@ def _flush(stream: Stream, flush_id: str) -> Flushed:
         keep()
         try:
             archive([unroutable(found)], stream.files, platform.state, platform.clock)
-        except Exception as failure:  # noqa: BLE001 - a letter that cannot be archived stops no table
+        except Exception as failure:  # noqa: BLE001 - a dead letter that cannot be archived stops no table
             result.failures[UNROUTABLE] = platform.explain(failure)
             left.append(found.record)
     result.unroutable = len(unroutables) - len(left)

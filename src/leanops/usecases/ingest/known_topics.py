@@ -49,7 +49,7 @@ class Registered:
     def _was_added(self, topic: str) -> bool:
         """Whether the topic was registered since the last look; the answer no is good for some seconds.
 
-        It is no as well where the state store cannot say: one record that is put aside must not fail all others.
+        It is no as well if the state store cannot answer: one dead letter must not fail all other records.
         """
         now = millis(self.clock())
         if 0 <= now - max(self._unknown.get(topic, -UNKNOWN_MS), self._failed_at) < UNKNOWN_MS:

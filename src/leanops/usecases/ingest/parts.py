@@ -150,7 +150,7 @@ class DeliveryPart:
         self._failing = {topic: why for topic, why in self._failing.items() if topic not in taken}
         self._failing |= flushed.failures
         tables = f"{len(flushed.tables)} table{'s' if len(flushed.tables) != 1 else ''}"
-        aside = f"; {flushed.unroutable} put aside, see them with: leanops dlq list" if flushed.unroutable else ""
-        self._tell(DELIVERY, f"{flushed.records:,} events into {tables}{aside}")
+        archived = f"; {flushed.unroutable} dead letters, see them with: leanops dlq list" if flushed.unroutable else ""
+        self._tell(DELIVERY, f"{flushed.records:,} events into {tables}{archived}")
         for topic, reason in flushed.failures.items():
             self._tell(DELIVERY, f"{topic}: not taken, and will be tried again: {reason}")

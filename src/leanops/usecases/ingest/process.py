@@ -79,7 +79,7 @@ def work(processor: Processor, queue: Queue, name: str, at_most: int) -> Ingeste
     receipts = [message.receipt for message in received]
 
     def hold() -> None:
-        # An outage is no fault of the messages: they stay in hand, and their receives are not used up.
+        # An outage is no fault of the messages: they stay in flight, and their receives are not used up.
         with suppress(RetryableError):
             queue.change_visibility(name, receipts, VISIBILITY_S)
 
@@ -150,7 +150,7 @@ class _Batch:
     def _begin(self) -> None:
         self.records: list[bytes] = []
         self.ids: list[str] = []
-        self.letters: list[DeadLetter] = []
+        self.dead_letters: list[DeadLetter] = []
         self.done: list[Receipt] = []
         self.size = 0
         self._whole = (0, 0)
@@ -160,12 +160,12 @@ class _Batch:
         try:
             self._add(event)
         except _ClaimGoneError:
-            records, letters = self._whole
-            del self.records[records:], self.ids[records:], self.letters[letters:]
+            records, dead_letters = self._whole
+            del self.records[records:], self.ids[records:], self.dead_letters[dead_letters:]
             raise
         if event.is_last:
             self.done.append(event.message.receipt)
-            self._whole = (len(self.records), len(self.letters))
+            self._whole = (len(self.records), len(self.dead_letters))
 
     def put(self, result: Ingested) -> None:
         """Deliver what has gathered, and begin another portion."""
@@ -178,7 +178,7 @@ class _Batch:
         processor.step("after put")
         if processor.rules.idempotency_hours:
             result.forgotten += self._remember()
-        result.events, result.archived = result.events + len(self.records), result.archived + len(self.letters)
+        result.events, result.archived = result.events + len(self.records), result.archived + len(self.dead_letters)
         result.done += self.done
         self._begin()
 
@@ -188,7 +188,7 @@ class _Batch:
         if isinstance(envelope, BadEnvelope):
             topic = self.processor.topic_of(self.queue)
             reason = f"the envelope cannot be understood: {envelope.reason}"
-            self._put_aside(DeadLetter(topic, envelope.body, Rule.BAD_ENVELOPE, reason, envelope.message_id))
+            self._add_dead_letter(DeadLetter(topic, envelope.body, Rule.BAD_ENVELOPE, reason, envelope.message_id))
         elif _queue_name(envelope.topic) != self.queue:
             self._reject(envelope, Rule.BAD_ENVELOPE, f"it names another topic than that of its queue {self.queue}")
         elif envelope.payload is not None:
@@ -230,12 +230,12 @@ class _Batch:
 
     def _reject(self, envelope: Envelope, rule: Rule, reason: str) -> None:
         topic = self.processor.topic_of(self.queue)
-        letter = DeadLetter(topic, encoded(envelope), rule, reason, envelope.message_id, envelope.publish_time)
-        self._put_aside(letter)
+        dead_letter = DeadLetter(topic, encoded(envelope), rule, reason, envelope.message_id, envelope.publish_time)
+        self._add_dead_letter(dead_letter)
 
-    def _put_aside(self, letter: DeadLetter) -> None:
-        self.letters.append(letter)
-        self.size += len(letter.body)
+    def _add_dead_letter(self, dead_letter: DeadLetter) -> None:
+        self.dead_letters.append(dead_letter)
+        self.size += len(dead_letter.body)
 
     def _keep(self) -> None:
         """Stay in possession of the messages where the work on them takes long."""
@@ -247,10 +247,10 @@ class _Batch:
     def _archive(self) -> None:
         """Archive what cannot go on."""
         processor = self.processor
-        for letter in self.letters:
+        for dead_letter in self.dead_letters:
             self._keep()
             processor.step("before archive")
-            noted = partial(archive, [letter], processor.files, processor.state, processor.clock)
+            noted = partial(archive, [dead_letter], processor.files, processor.state, processor.clock)
             processor.patience.persist(noted, self.hold)
             processor.step("after archive")
 

@@ -56,7 +56,7 @@ class Landing:
 
 
 def wait_until_landed(landing: Landing, topic: str) -> None:
-    """Return when every event sent to the topic before now is in RAW, or has been put aside.
+    """Return when every event sent to the topic before now is in RAW or is a dead letter.
 
     Whatever part of the work no other process does is done here.
     """

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from leanops.usecases.dlq.replay import Done, Selection
 
 app = typer.Typer(no_args_is_help=True)
-LETTERS_SHOWN = 50
+DEAD_LETTERS_SHOWN = 50
 SHOWN_CHARACTERS = 4_000
 _SHOWN = ("topic_name", "status", "attempts", "message_id")
 
@@ -43,7 +43,9 @@ class StatusName(StrEnum):
 
 
 StatusFilter = Annotated[StatusName | None, typer.Option("--status", help="Only with this status.")]
-Id = Annotated[str | None, typer.Option("--id", metavar="ERROR_ID", help="Only this letter, or those that begin so.")]
+Id = Annotated[
+    str | None, typer.Option("--id", metavar="ERROR_ID", help="Only this dead letter, or those that begin so.")
+]
 Most = Annotated[int | None, typer.Option("--limit", min=1, help="At most this many, oldest first.")]
 Newest = Annotated[bool, typer.Option("--newest", help="Newest first.")]
 Rate = Annotated[float | None, typer.Option("--rate", min=0.01, help="At most this many events a second.")]
@@ -73,7 +75,7 @@ def list_(
         return
     rows = [[*_beginning(row), summary(row["failures"])] for row in found]
     if rows:
-        print_table(("letter", "detected", "topic", "status", "attempts", "message", "reason"), rows)
+        print_table(("dead letter", "detected", "topic", "status", "attempts", "message", "reason"), rows)
     say(f"the newest {limit:,}; more with --limit" if len(found) == limit else counted(len(found), "dead letter"))
     if undrained:
         say(f"{undrained:,} more wait to be drained; serve does it, or: leanops dlq drain")
@@ -90,24 +92,30 @@ def show(error_id: ErrorId, as_json: Json = False) -> None:
         from leanops.domain.failures import DEAD_LETTERS
         from leanops.views.errors import find_error
 
-        show_letter(runtime, find_error(runtime.sources(), error_id, DEAD_LETTERS), as_json)
+        show_dead_letter(runtime, find_error(runtime.sources(), error_id, DEAD_LETTERS), as_json)
 
 
-def show_letter(runtime: "Runtime", error: dict[str, Any], as_json: bool) -> None:
+def show_dead_letter(runtime: "Runtime", error: dict[str, Any], as_json: bool) -> None:
     """Print the row and the archived bytes."""
     from leanops.views.dead_letters import archived
 
-    letter = archived(runtime.files, error)
+    dead_letter = archived(runtime.files, error)
     note("the event is shown as it was received; it may hold personal data", style="yellow")
     if as_json:
-        print_json({**error, "archived": letter.text if letter else None, "bytes": letter.bytes if letter else None})
+        print_json(
+            {
+                **error,
+                "archived": dead_letter.text if dead_letter else None,
+                "bytes": dead_letter.bytes if dead_letter else None,
+            }
+        )
         return
     print_error(error)
-    if letter is None:
+    if dead_letter is None:
         say(f"the file {error['source']} is gone")
     else:
-        say(f"archived, {letter.bytes:,} bytes:")
-        say(_for_people(letter.text, error["error_id"]))
+        say(f"archived, {dead_letter.bytes:,} bytes:")
+        say(_for_people(dead_letter.text, error["error_id"]))
 
 
 def _for_people(text: str, error_id: str) -> str:
@@ -127,7 +135,7 @@ def drain() -> None:
         archived, drained = archive_and_drain(runtime.platform, runtime.queue, runtime.files)
     say(f"{counted(archived, 'event')} taken out of the dead-letter queues")
     again = f", {drained.again:,} of them open again" if drained.again else ""
-    say(f"{counted(drained.letters, 'dead letter')} drained{again}; see them with: leanops dlq list")
+    say(f"{counted(drained.dead_letters, 'dead letter')} drained{again}; see them with: leanops dlq list")
 
 
 @app.command()
@@ -199,8 +207,8 @@ def _run(
         return
     if not yes:
         _print(tried, as_json=False, to_people=True)
-    letters = counted(len(waiting), "dead letter")
-    confirm(f"{verb.capitalize()} {letters}?", f"this would {verb} {letters}", yes=yes)
+    dead_letters = counted(len(waiting), "dead letter")
+    confirm(f"{verb.capitalize()} {dead_letters}?", f"this would {verb} {dead_letters}", yes=yes)
     done = run(False)
     _print(done, as_json)
     if {one.outcome for one in done} - {Outcome.REPLAYED, Outcome.DISCARDED, Outcome.CLOSED}:
@@ -208,7 +216,7 @@ def _run(
 
 
 def _print(done: "list[Done]", as_json: bool, *, to_people: bool = False) -> None:
-    """Every letter for programs; for people the first ones, and how many there were of each outcome."""
+    """Every dead letter for programs; for people the first ones, and how many there were of each outcome."""
     if as_json:
         print_json_array(done)
         return
@@ -218,18 +226,20 @@ def _print(done: "list[Done]", as_json: bool, *, to_people: bool = False) -> Non
         note(said)
         return
     if done:
-        rows = [[one.error_id[:SHORT_ID], one.topic, one.message_id, one.outcome.value] for one in done[:LETTERS_SHOWN]]
-        print_table(("letter", "topic", "message", "outcome"), rows)
-    more = f"; the first {LETTERS_SHOWN} are shown, all with --json" if len(done) > LETTERS_SHOWN else ""
+        rows = [
+            [one.error_id[:SHORT_ID], one.topic, one.message_id, one.outcome.value] for one in done[:DEAD_LETTERS_SHOWN]
+        ]
+        print_table(("dead letter", "topic", "message", "outcome"), rows)
+    more = f"; the first {DEAD_LETTERS_SHOWN} are shown, all with --json" if len(done) > DEAD_LETTERS_SHOWN else ""
     say(f"{said}{more}")
 
 
 def _check_topic(runtime: "Runtime", topic: str | None) -> None:
-    """Refuse a topic that is not registered, unless letters of it are there."""
+    """Refuse a topic that is not registered, unless dead letters of it are there."""
     from leanops.usecases.topics.registry import list_topics
-    from leanops.views.dead_letters import has_letters
+    from leanops.views.dead_letters import has_dead_letters
 
     if topic is None or topic in {one.name for one in list_topics(runtime.platform)}:
         return
-    if not has_letters(runtime.sources(), topic):
+    if not has_dead_letters(runtime.sources(), topic):
         raise UnknownTopicError(topic)

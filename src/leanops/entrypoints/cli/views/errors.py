@@ -90,13 +90,13 @@ def _statuses(status: StatusName | None) -> tuple[str, ...] | None:
 def show(error_id: ErrorId, as_json: Json = False) -> None:
     """Show one error and its event, fetched from RAW, or from the archive of dead letters."""
     with opened() as runtime:
-        from leanops.entrypoints.cli.ingest.dlq import show_letter
+        from leanops.entrypoints.cli.ingest.dlq import show_dead_letter
         from leanops.views.errors import find_error, payload_of
 
         sources = runtime.sources()
         error = find_error(sources, error_id)
         if error["layer"] == Layer.DLQ:
-            show_letter(runtime, error, as_json)
+            show_dead_letter(runtime, error, as_json)
             return
         payload = payload_of(sources, error)
     note("the payload is the event as it was received; it may hold personal data", style="yellow")
