@@ -229,6 +229,26 @@ def test_health_readiness_and_metrics_are_answered(queue: Gate, tmp_path: Path) 
     run(work)
 
 
+def test_renamed_metrics_are_exported_under_both_names_and_the_old_ones_say_so(queue: Gate, tmp_path: Path) -> None:
+    async def work() -> None:
+        async with bridging(Inbox("orders"), queue, tmp_path) as bridge:
+            bridge.counts.archived = 3
+            bridge.in_flight.take(bridge.streams[0], [message(1)])
+            metrics = Health(bridge).answer("GET", "/metrics")[2].decode()
+            size = float(bridge.in_flight.bytes)
+        renamed = {
+            "buried": ("dead_letters", "_total 3.0"),
+            "in_hand": ("in_flight", " 1.0"),
+            "in_hand_bytes": ("in_flight_bytes", f" {size}"),
+        }
+        for old, (new, sample) in renamed.items():
+            assert f"\nleanops_bridge_{old}{sample}\n" in metrics
+            assert f"\nleanops_bridge_{new}{sample}\n" in metrics
+            assert f" Old name of leanops_bridge_{new}; the next version no longer exports it.\n" in metrics
+
+    run(work)
+
+
 def test_two_subscriptions_of_one_topic_are_two_samples(queue: Gate, tmp_path: Path) -> None:
     async def work() -> None:
         wanted = {"projects/p/subscriptions/one": "orders", "projects/p/subscriptions/two": "orders"}

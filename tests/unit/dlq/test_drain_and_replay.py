@@ -230,9 +230,7 @@ def test_nothing_is_lost_or_doubled_wherever_a_drain_is_abandoned(tmp_path: Path
     with orders_in(tmp_path, clock) as hub:
         archived(hub, dead_letter("again"))
         drain(hub.platform)
-        hub.queue.send(
-            [Outgoing(dead_letter_queue("orders"), encoded(envelope(name))) for name in ("again", "m1", "m2")]
-        )
+        hub.queue.send([Outgoing(dead_letter_queue("orders"), encoded(envelope(key))) for key in ("again", "m1", "m2")])
     with hub_in(tmp_path, clock=clock, step=stop_at(number)) as killed:
         try:
             empty_dead_letters(killed)

@@ -1,7 +1,7 @@
 """Health and metrics of a bridge over HTTP: /healthz, /readyz, /metrics. Nothing else is served."""
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 
 from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
@@ -14,46 +14,59 @@ from leanops.usecases.bridge.bridge import Bridge
 REQUEST_S = 5.0
 TEXT = "text/plain; charset=utf-8"
 METRICS = "text/plain; version=0.0.4; charset=utf-8"
+OLD_NAMES = {"dead_letters": "buried", "in_flight": "in_hand", "in_flight_bytes": "in_hand_bytes"}
+"""Exported for one version beside the new names."""
 
 
 class BridgeMetrics(Collector):
-    """The bridge's counts in the form of Prometheus, read when they are asked for."""
+    """The counts of a bridge as Prometheus metrics, read at each scrape."""
 
     def __init__(self, bridge: Bridge) -> None:
         self._bridge = bridge
 
     def collect(self) -> Iterator[Metric]:
-        counts, in_flight, streams = self._bridge.counts, self._bridge.in_flight, self._bridge.streams
-        totals = {
+        counts, in_flight = self._bridge.counts, self._bridge.in_flight
+        totals: dict[str, tuple[str, float]] = {
             "received": ("Messages pulled.", counts.received),
             "received_bytes": ("Bytes of data pulled.", counts.received_bytes),
             "forwarded": ("Messages the queue has taken.", counts.forwarded),
             "resent": ("Messages sent again because the queue had not taken them.", counts.resent),
             "returned": ("Messages given back to Pub/Sub.", counts.returned),
-            "buried": ("Messages that the queue will never take, kept as dead letters.", counts.archived),
+            "dead_letters": ("Messages that the queue will never take, archived as dead letters.", counts.archived),
             "acked": ("Messages acknowledged.", counts.acked),
-            "receipts_lost": ("Acks and nacks that Pub/Sub did not hear.", counts.receipts_lost),
+            "receipts_lost": ("Acks and nacks that did not reach Pub/Sub.", counts.receipts_lost),
             "extended": ("Leases extended.", counts.extended),
             "reconnects": ("Streams opened again.", counts.reconnects),
             "sends": ("Sends to the queue.", counts.sends),
         }
-        for name, (text, value) in totals.items():
-            yield CounterMetricFamily(f"leanops_bridge_{name}", text, value)
-        yield GaugeMetricFamily("leanops_bridge_in_hand", "Messages in flight.", len(in_flight.held))
-        yield GaugeMetricFamily("leanops_bridge_waiting", "Messages no send is at work with.", self._bridge.waiting)
-        yield GaugeMetricFamily("leanops_bridge_in_hand_bytes", "Bytes in flight.", in_flight.bytes)
-        yield GaugeMetricFamily(
-            "leanops_bridge_oldest_seconds", "Age of the oldest message in flight.", in_flight.oldest_s
-        )
-        yield GaugeMetricFamily("leanops_bridge_ready", "1 where it does its work.", self._bridge.problem is None)
+        levels: dict[str, tuple[str, float]] = {
+            "in_flight": ("Messages in flight.", len(in_flight.held)),
+            "in_flight_bytes": ("Bytes in flight.", in_flight.bytes),
+            "waiting": ("Messages that no send is working on.", self._bridge.waiting),
+            "oldest_seconds": ("Age of the oldest message in flight.", in_flight.oldest_s),
+            "ready": ("1 if the bridge is working.", self._bridge.problem is None),
+        }
+        yield from _metrics(CounterMetricFamily, totals)
+        yield from _metrics(GaugeMetricFamily, levels)
+        yield from self._by_stream()
+
+    def _by_stream(self) -> Iterator[Metric]:
         labels = ["topic", "subscription"]
-        opened = GaugeMetricFamily("leanops_bridge_open", "1 where a subscription flows.", labels=labels)
+        opened = GaugeMetricFamily("leanops_bridge_open", "1 if messages of a subscription pass.", labels=labels)
         events = CounterMetricFamily("leanops_bridge_events", "Messages the queue has taken.", labels=labels)
-        for stream in streams:
+        for stream in self._bridge.streams:
             names = [stream.topic, stream.subscription.rpartition("/")[2]]
             opened.add_metric(names, stream.flows)
             events.add_metric(names, stream.forwarded)
         yield from (opened, events)
+
+
+def _metrics(family: Callable[[str, str, float], Metric], values: dict[str, tuple[str, float]]) -> Iterator[Metric]:
+    for name, (text, value) in values.items():
+        yield family(f"leanops_bridge_{name}", text, value)
+        if old := OLD_NAMES.get(name):
+            note = f"Old name of leanops_bridge_{name}; the next version no longer exports it."
+            yield family(f"leanops_bridge_{old}", note, value)
 
 
 class Health:
