@@ -1,4 +1,4 @@
-"""What the bridge tells the source of messages: acks, nacks, extensions; many in a call, each subscription apart."""
+"""Acks, nacks and lease extensions: batched calls to the source, each subscription independent of the others."""
 
 import asyncio
 from collections import defaultdict
@@ -17,7 +17,7 @@ Work: TypeAlias = Callable[[], Coroutine[Any, Any, None]]
 
 
 class Errands:
-    """One task per name at most, so that a slow one delays no other."""
+    """At most one task per name, so that a slow one delays no other."""
 
     def __init__(self) -> None:
         self._tasks: dict[str, asyncio.Task[None]] = {}
@@ -28,7 +28,7 @@ class Errands:
         return name in self._tasks
 
     def start(self, name: str, work: Work) -> None:
-        """Let the work run under a name that is free, and is again in the moment in which the work returns."""
+        """Run the work under a free name; the name is free again as soon as the work returns."""
         self._tasks[name] = asyncio.create_task(self._run(name, work))
 
     async def settle(self) -> None:
@@ -37,7 +37,7 @@ class Errands:
             await asyncio.wait(list(self._tasks.values()))
 
     async def watch(self) -> None:
-        """Go on until cancelled, which ends every task; an unforeseen failure of one is raised."""
+        """Run until cancelled, which cancels every task; raise the unforeseen failure of a task."""
         try:
             await self._failed.wait()
         finally:
@@ -45,7 +45,7 @@ class Errands:
             for task in tasks:
                 task.cancel()
             ended = await asyncio.gather(*tasks, *self._ended, return_exceptions=True)
-        raise next(one for one in ended if isinstance(one, Exception))
+        raise next(failure for failure in ended if isinstance(failure, Exception))
 
     async def _run(self, name: str, work: Work) -> None:
         is_well = False
@@ -61,80 +61,72 @@ class Errands:
 
 @dataclass
 class _Gathered:
-    """What one subscription has not heard yet, in order."""
+    """What a subscription has not been told yet, in order."""
 
     acks: list[Held] = field(default_factory=list)
     nacks: list[Held] = field(default_factory=list)
 
 
 class Receipts:
-    """Acks and nacks, gathered for a moment; one that the source never hears means a second delivery, no loss."""
+    """Acks and nacks in batches; if one never reaches the source the message is redelivered, not lost."""
 
     def __init__(self, source: Source, in_flight: InFlight, counts: Counts) -> None:
         self._source, self._in_flight, self._counts = source, in_flight, counts
         self._call_s = in_flight.rules.lease_s / 3
         self._gathered: dict[str, _Gathered] = defaultdict(_Gathered)
-        self._errands = Errands()
+        self.errands = Errands()
 
-    def ack(self, some: Iterable[Held]) -> None:
-        """Tell the source soon that the queue has these; until it has heard it they stay in flight."""
-        for held in some:
+    def ack(self, messages: Iterable[Held]) -> None:
+        """Acknowledge messages that are in the queue; they stay in flight until the source has confirmed it."""
+        for held in messages:
             held.is_safe = True
             self._of(held).acks.append(held)
 
-    def nack(self, some: Sequence[Held]) -> None:
-        """Give these back soon; they are in flight no longer."""
-        self._in_flight.let_go(some)
-        for held in some:
+    def nack(self, messages: Sequence[Held]) -> None:
+        """Give messages back; they are no longer in flight."""
+        self._in_flight.let_go(messages)
+        for held in messages:
             self._of(held).nacks.append(held)
-
-    async def run(self) -> None:
-        """Go on until cancelled."""
-        await self._errands.watch()
-
-    async def settle(self) -> None:
-        """Return when everything is told."""
-        await self._errands.settle()
 
     def _of(self, held: Held) -> _Gathered:
         name = held.stream.subscription
         gathered = self._gathered[name]
-        if name not in self._errands:
-            self._errands.start(name, partial(self._tell_all, name, gathered))
+        if name not in self.errands:
+            self.errands.start(name, partial(self._send_all, name, gathered))
         return gathered
 
-    async def _tell_all(self, subscription: str, gathered: _Gathered) -> None:
+    async def _send_all(self, subscription: str, gathered: _Gathered) -> None:
         pause = GATHER_S
         while True:
             await asyncio.sleep(pause)
-            is_heard = await self._tell(subscription, gathered)
+            is_sent = await self._send(subscription, gathered)
             if not gathered.acks and not gathered.nacks:
                 return
-            pause = GATHER_S if is_heard else FAILED_PAUSE_S
+            pause = GATHER_S if is_sent else FAILED_PAUSE_S
 
-    async def _tell(self, subscription: str, gathered: _Gathered) -> bool:
-        """Tell everything gathered until now; what is not heard stays, as long as its lease lasts."""
+    async def _send(self, subscription: str, gathered: _Gathered) -> bool:
+        """Send everything gathered so far; the rest of a failed send stays for as long as its leases last."""
         try:
-            while some := gathered.acks[:MAX_IDS]:
+            while messages := gathered.acks[:MAX_IDS]:
                 async with asyncio.timeout(self._call_s):
-                    await self._source.ack(subscription, _ids(some))
-                del gathered.acks[: len(some)]
-                self._in_flight.let_go(some)
-                self._counts.acked += len(some)
-            while some := gathered.nacks[:MAX_IDS]:
+                    await self._source.ack(subscription, _ids(messages))
+                del gathered.acks[: len(messages)]
+                self._in_flight.let_go(messages)
+                self._counts.acked += len(messages)
+            while messages := gathered.nacks[:MAX_IDS]:
                 async with asyncio.timeout(self._call_s):
-                    await self._source.extend(subscription, _ids(some), 0)
-                del gathered.nacks[: len(some)]
+                    await self._source.extend(subscription, _ids(messages), 0)
+                del gathered.nacks[: len(messages)]
         except (SourceUnavailableError, TimeoutError):
-            self._give_up(gathered)
+            self._drop_expired(gathered)
             return False
         return True
 
-    def _give_up(self, gathered: _Gathered) -> None:
-        """Forget those whose lease is over: telling has no use any more."""
+    def _drop_expired(self, gathered: _Gathered) -> None:
+        """Drop receipts whose lease has ended: the source would ignore them."""
         now = self._in_flight.now()
-        lost = [held for held in gathered.acks if held.leased_until <= now]
-        self._in_flight.let_go(lost)
+        expired = [held for held in gathered.acks if held.leased_until <= now]
+        self._in_flight.let_go(expired)
         before = len(gathered.acks) + len(gathered.nacks)
         gathered.acks = [held for held in gathered.acks if held.leased_until > now]
         gathered.nacks = [held for held in gathered.nacks if held.leased_until > now]
@@ -142,21 +134,21 @@ class Receipts:
 
 
 async def keep_leased(source: Source, in_flight: InFlight, counts: Counts) -> None:
-    """Extend the leases of what is in flight, in time, until cancelled."""
+    """Extend the leases of messages in flight before they end, until cancelled."""
     lease_s, errands = in_flight.rules.lease_s, Errands()
 
-    async def extend(subscription: str, some: Sequence[Held]) -> None:
-        # The source counts from somewhere within the call.
+    async def extend(subscription: str, messages: Sequence[Held]) -> None:
+        # The source counts from some moment within the call.
         until = in_flight.now() + lease_s
         try:
             async with asyncio.timeout(lease_s / 3):
-                await source.extend(subscription, _ids(some), lease_s)
+                await source.extend(subscription, _ids(messages), lease_s)
         except (SourceUnavailableError, TimeoutError):
-            # It is tried again at the next look; after the lease the message may come a second time.
+            # The next round retries; once a lease has ended the message may be delivered again.
             return
-        for held in some:
+        for held in messages:
             held.leased_until = until
-        counts.extended += len(some)
+        counts.extended += len(messages)
 
     async def extend_all(subscription: str, due: Sequence[Held]) -> None:
         await asyncio.gather(
@@ -174,5 +166,5 @@ async def keep_leased(source: Source, in_flight: InFlight, counts: Counts) -> No
     await errands.watch()
 
 
-def _ids(some: Sequence[Held]) -> list[str]:
-    return [held.pulled.ack_id for held in some]
+def _ids(messages: Sequence[Held]) -> list[str]:
+    return [held.pulled.ack_id for held in messages]

@@ -73,7 +73,7 @@ class Bridge:
         """Read until told to stop, then drain; an unforeseen failure of any part ends all of them and is raised."""
         reading = asyncio.create_task(self._read_all(stopping))
         sending = asyncio.create_task(self._sender.run())
-        telling = asyncio.create_task(self._receipts.run())
+        telling = asyncio.create_task(self._receipts.errands.watch())
         leasing = asyncio.create_task(keep_leased(self._source, self.in_flight, self.counts))
         told = asyncio.create_task(stopping.wait())
         parts = [reading, sending, telling, leasing]
@@ -100,7 +100,7 @@ class Bridge:
         self.counts.returned += len(left)
         with suppress(TimeoutError):
             async with asyncio.timeout(LAST_RECEIPTS_S):
-                await self._receipts.settle()
+                await self._receipts.errands.settle()
         given_back, dead = self.counts.returned - returned, self.counts.archived - archived
         sent = in_flight - given_back - dead
         self._tell("drained", in_flight=in_flight, sent=sent, given_back=given_back, dead=dead or None)
@@ -145,9 +145,9 @@ class Bridge:
         known = {stream.subscription for stream in kept}
         new = [Stream(subscription, topic) for subscription, topic in wanted.items() if subscription not in known]
         self.streams = [*kept, *new]
-        for said, streams in (("topic is read from now on", new), ("topic is read no longer", gone)):
+        for message, streams in (("topic is read from now on", new), ("topic is read no longer", gone)):
             for stream in streams:
-                self._tell(said, topic=stream.topic, subscription=stream.subscription)
+                self._tell(message, topic=stream.topic, subscription=stream.subscription)
         return gone
 
     async def _follow(self, stream: Stream) -> None:

@@ -1,4 +1,4 @@
-"""What waits to be sent, each topic in a lane of its own: one that is held up holds up no other."""
+"""Messages that wait to be sent, in one lane per topic: a topic that is held up does not hold up others."""
 
 import random
 from collections import deque
@@ -14,20 +14,20 @@ FIRST_PAUSE_S = 0.1
 
 @dataclass(eq=False)
 class Lane:
-    """The messages of one topic that wait, in order, and until when they have to."""
+    """The waiting messages of one topic, in order, and when they may be tried."""
 
     waiting: deque[Held] = field(default_factory=deque)
     retry_at: float = 0.0
     failures: int = 0
-    """How many sends in a row took none of it."""
+    """Consecutive sends that took nothing of the topic."""
     reason: str | None = None
     """Why it is held up."""
     stuck_since: float = 0.0
-    is_told: bool = False
+    is_reported: bool = False
 
 
 class Lanes:
-    """The lanes that are not empty or held up."""
+    """Every lane that has messages or is held up."""
 
     def __init__(self, rules: BridgeRules, now: Now) -> None:
         self._rules, self._now = rules, now
@@ -39,16 +39,16 @@ class Lanes:
 
     @property
     def stuck(self) -> Mapping[str, Lane]:
-        """The lanes in which something is held up, by topic."""
+        """The lanes that are held up, by topic."""
         return {topic: lane for topic, lane in self._lanes.items() if lane.reason and lane.waiting}
 
-    def add(self, some: Iterable[Held]) -> None:
-        """Let these wait behind all others of their topic."""
-        for held in some:
+    def add(self, messages: Iterable[Held]) -> None:
+        """Append messages to the lanes of their topics."""
+        for held in messages:
             self._lane(held.stream.topic).waiting.append(held)
 
     def next_batch(self) -> list[Held]:
-        """What to send now: of every topic that may be tried its share, and next time of those left out first."""
+        """What to send now: a share of every topic that may be tried; topics left out come first next time."""
         ready = [topic for topic, lane in self._lanes.items() if lane.waiting and lane.retry_at <= self._now()]
         batch: list[Held] = []
         size = 0
@@ -65,7 +65,7 @@ class Lanes:
         return batch
 
     def due_s(self) -> float | None:
-        """How long until some may be tried; None where nothing waits."""
+        """Seconds until a message may be tried; None if nothing waits."""
         waiting = [lane.retry_at for lane in self._lanes.values() if lane.waiting]
         return max(0.0, min(waiting) - self._now()) if waiting else None
 
@@ -75,30 +75,25 @@ class Lanes:
             lane.retry_at = 0.0
 
     def hold_up(self, again: Mapping[str, Sequence[Held]], reasons: Mapping[str, str], moved: set[str]) -> None:
-        """Put these in front of all others of their topics, and wait; longer where nothing of a topic has moved."""
+        """Put messages back at the front of their lanes and pause these, longer if nothing of a topic has moved."""
         now = self._now()
         failures = {topic: 1 if topic in moved else self._lane(topic).failures + 1 for topic in again}
-        # Those that failed together are tried together.
+        # Topics that failed together are tried together.
         pauses = {count: self._pause_s(count) for count in set(failures.values())}
-        for topic, some in again.items():
+        for topic, messages in again.items():
             lane = self._lane(topic)
-            lane.waiting.extendleft(reversed(some))
+            lane.waiting.extendleft(reversed(messages))
             lane.failures = failures[topic]
             lane.retry_at = now + pauses[lane.failures]
             lane.stuck_since = lane.stuck_since if lane.reason else now
             lane.reason = reasons[topic]
 
-    def release(self, topic: str) -> Lane | None:
-        """Nothing holds this topic up; the lane, where something did."""
-        lane = self._lanes.get(topic)
-        if lane is None:
-            return None
+    def release(self, topic: str) -> bool:
+        """Hold a topic up no longer; whether its wait had been reported."""
+        lane = self._lanes.pop(topic, Lane())
         if lane.waiting:
-            was = Lane(reason=lane.reason, is_told=lane.is_told)
-            lane.retry_at, lane.failures, lane.reason, lane.is_told = 0.0, 0, None, False
-        else:
-            was = self._lanes.pop(topic)
-        return was if was.reason else None
+            self._lanes[topic] = Lane(lane.waiting)
+        return lane.is_reported
 
     def withdraw(self, topic: str, keys: set[Key], oldest: float) -> list[Held]:
         """Take out of a lane what came before this moment or has one of these keys, and whatever follows it."""

@@ -13,7 +13,7 @@ from leanops.usecases.bridge.ordering import Turns
 from leanops.usecases.bridge.target import Sent, Target
 
 STUCK_TRIES = 3
-"""After so many sends that took nothing of a topic, its waiting is told."""
+"""Consecutive sends that took nothing of a topic before its wait is reported."""
 
 
 class Sender:
@@ -80,7 +80,7 @@ class Sender:
                 return
 
     async def _until_due(self) -> None:
-        """Return when something may be sent, or when nothing will come any more."""
+        """Return when something may be sent, or when nothing more will come."""
         while True:
             self._some.clear()
             due_s = self._lanes.due_s()
@@ -115,17 +115,13 @@ class Sender:
         for topic in {*again, *(held.stream.topic for held in back)}:
             back += self._lanes.withdraw(topic, gone, self._oldest)
         for topic in {held.stream.topic for held in batch} - set(again):
-            self._release(topic)
+            if self._lanes.release(topic):
+                self._tell("messages of a topic wait no longer", topic=topic)
         self._accept(done, sent)
         self._give_back(back)
         self._counts.resent += sum(map(len, again.values()))
         if done:
             self._taken_at = self._in_flight.now()
-
-    def _release(self, topic: str) -> None:
-        lane = self._lanes.release(topic)
-        if lane and lane.is_told:
-            self._tell("messages of a topic wait no longer", topic=topic)
 
     def _accept(self, done: Sequence[Held], sent: Sent) -> None:
         self._receipts.ack(done)
@@ -166,10 +162,10 @@ class Sender:
         stuck = self._lanes.stuck
         problem = next((lane.reason for lane in stuck.values() if lane.stuck_since > self._taken_at), None)
         if bool(problem) != bool(self.problem):
-            said = "messages wait for the queue" if problem else "the queue takes messages again"
-            self._tell(said, reason=problem, messages=len(self._in_flight.held))
+            message = "messages wait for the queue" if problem else "the queue takes messages again"
+            self._tell(message, reason=problem, messages=len(self._in_flight.held))
         self.problem = problem
         for topic, lane in stuck.items():
-            if not problem and not lane.is_told and lane.failures >= STUCK_TRIES:
-                lane.is_told = True
+            if not problem and not lane.is_reported and lane.failures >= STUCK_TRIES:
+                lane.is_reported = True
                 self._tell("messages of a topic wait", topic=topic, reason=lane.reason, messages=len(lane.waiting))
