@@ -1,4 +1,4 @@
-"""Writes the parts of docs/reference that the code itself knows: `python docs/generate.py`."""
+"""Writes the parts of docs/reference that follow from the code: `python docs/generate.py`."""
 
 import json
 from collections.abc import Iterator
@@ -20,19 +20,19 @@ MARK = "<!-- From here on written by docs/generate.py from the code. -->\n"
 
 
 def cli_page() -> str:
-    """The page as people wrote it down to the mark, then every command with its arguments and options."""
+    """The hand-written part up to the mark, then every command with its arguments and options."""
     parts = ["\n## Commands\n"]
     for words, command in commands(typer.main.get_command(app), ("leanops",)):
-        arguments = [_name(one) for one in command.params if one.param_type_name == "argument"]
+        arguments = [_name(param) for param in command.params if param.param_type_name == "argument"]
         parts.append(f"### `{' '.join([*words, *arguments])}`\n\n{' '.join(command.help.split())}\n")
-        rows = [f"| `{_name(one)}` | {one.help}{_default(one)} |" for one in command.params if one.name != "help"]
+        rows = [f"| `{_name(p)}` | {p.help}{_default(p)} |" for p in command.params if p.name != "help"]
         if rows:
             parts.append("| | |\n|---|---|\n" + "\n".join(rows) + "\n")
     return _written_by_hand("cli.md") + "\n".join(parts)
 
 
 def commands(command: Any, words: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """Every command that can be typed, with its words."""
+    """Every command, with the words that call it."""
     for name, child in command.commands.items():
         if getattr(child, "commands", None):
             yield from commands(child, (*words, name))
@@ -41,20 +41,19 @@ def commands(command: Any, words: tuple[str, ...]) -> Iterator[tuple[tuple[str, 
 
 
 def settings_page() -> str:
-    """The page as people wrote it down to the mark, then every section with its settings."""
+    """The hand-written part up to the mark, then every section with its settings."""
     parts, default = [], Settings()
     for section, settings in groupby(SETTINGS.values(), attrgetter("section")):
         parts.append(f"\n## `[{section}]`\n\n{getattr(default, section).__doc__}\n")
         parts.append("| setting | variable | default | |\n|---|---|---|---|")
         parts += [
-            f"| `{one.name}` | `{one.variable}` | `{json.dumps(one.value_in(default))}` | {one.meaning} |"
-            for one in settings
+            f"| `{s.name}` | `{s.variable}` | `{json.dumps(s.value_in(default))}` | {s.meaning} |" for s in settings
         ]
     return _written_by_hand("settings.md") + "\n".join(parts) + "\n"
 
 
 def casts_page() -> str:
-    """The page as people wrote it down to the mark, then every type and every rule."""
+    """The hand-written part up to the mark, then every type and every rule."""
     types = [
         f"| `{name}` | {entry.accepts} | {entry.examples} | {entry.refuses} |"
         for name, entry in zip(type_names(), TYPES.values(), strict=True)

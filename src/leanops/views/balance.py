@@ -1,14 +1,13 @@
-"""The balance of a topic: what was read against what was found, from the tables themselves."""
+"""The balance of a topic: what was read and what became of it, from the tables themselves."""
 
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any
 
 from leanops.domain.errors import LeanOpsError
 from leanops.domain.table.foreign import foreign_snapshots
 from leanops.domain.table.history import TableView, Watermark, new_range, retired_rows, valid_watermark
 from leanops.ports.query import quoted
-from leanops.views.sources import Sources
+from leanops.views.sources import Sources, time_of
 
 
 @dataclass(frozen=True)
@@ -28,7 +27,7 @@ class Check:
         return f"{self.name}: {self.expected:,} {sign} {self.found:,}"
 
     def as_json(self) -> dict[str, Any]:
-        """The numbers and, beside them, whether they are equal."""
+        """The numbers, and whether they are equal."""
         return {**vars(self), "balanced": self.balanced}
 
 
@@ -39,7 +38,7 @@ class Balance:
     checks: tuple[Check, ...] = ()
     problems: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
-    """What is worth knowing and wrong with nothing."""
+    """Worth knowing, but not a problem."""
 
     @property
     def balanced(self) -> bool:
@@ -50,7 +49,7 @@ class Balance:
         return [*self.problems, *(str(check) for check in self.checks if not check.balanced)]
 
     def as_json(self) -> dict[str, Any]:
-        """The fields and, before them, what they add up to."""
+        """The fields, and whether the topic is balanced."""
         return {"balanced": self.balanced, **vars(self)}
 
     def __add__(self, other: "Balance") -> "Balance":
@@ -58,13 +57,13 @@ class Balance:
 
 
 def rows_in(table: TableView | None) -> int:
-    """The rows of a table nothing was ever replaced in, as its newest snapshot counts them."""
+    """The rows of an append-only table, as its newest snapshot counts them."""
     head = table.snapshots.get(table.head) if table and table.head else None
     return int(head.summary.get("total-records", 0)) if head else 0
 
 
 def lag_of(raw: TableView | None, standardized: TableView | None) -> int:
-    """RAW rows that are not standardized yet; raises where RAW was rewritten."""
+    """RAW rows that are not standardized yet; raises if RAW was rewritten."""
     if raw is None:
         return 0
     waiting = new_range(raw, valid_watermark(standardized) if standardized else None)
@@ -77,19 +76,19 @@ def running_totals(raw: TableView | None, standardized: TableView | None) -> Bal
     if mark is None:
         return Balance()
     totals = mark.totals
-    found = totals.rows - totals.base_rows + totals.updated + totals.duplicates + totals.superseded
-    standard = Check("read since the base = found in Standardized", totals.read, found + totals.parse_errors)
+    accounted = totals.rows - totals.base_rows + totals.updated + totals.duplicates + totals.superseded
+    standard = Check("read since the base = found in Standardized", totals.read, accounted + totals.parse_errors)
     try:
         kept = _raw_rows_at(raw, mark)
     except LeanOpsError as wrong:
         return Balance((standard,), (str(wrong),))
     if kept is None:
-        return Balance((standard,), ("RAW is not the table this topic was read from; the next cycle reads it anew",))
+        return Balance((standard,), ("RAW is not the table this topic was read from; the next cycle reads all of it",))
     return Balance((standard, Check("read and before the base = RAW rows", totals.base_raw_rows + totals.read, kept)))
 
 
 def _raw_rows_at(raw: TableView | None, mark: Watermark) -> int | None:
-    """RAW rows up to the watermark, retired ones included; None where RAW no longer knows that place."""
+    """RAW rows up to the watermark, retired ones included; None if RAW no longer has that snapshot."""
     if raw is None or raw.uuid != mark.source_uuid:
         return None
     waiting = new_range(raw, mark)
@@ -101,14 +100,14 @@ def _raw_rows_at(raw: TableView | None, mark: Watermark) -> int | None:
 def at_a_glance(
     sources: Sources, topic: str, raw: TableView | None, standardized: TableView | None, curated: TableView | None
 ) -> Balance:
-    """The running totals, the rows of Standardized and what others wrote; from metadata wherever that is exact."""
-    found = running_totals(raw, standardized)
+    """The running totals, the rows of Standardized and snapshots of other tools; from metadata where that is exact."""
+    balance = running_totals(raw, standardized)
     mark = valid_watermark(standardized) if standardized else None
     if standardized and mark:
-        found += Balance((_carried(mark, _rows_now(sources, standardized, mark.totals.rows)),))
+        balance += Balance((_carried(mark, _rows_now(sources, standardized, mark.totals.rows)),))
     for layer, table in (("Standardized", standardized), ("Curated", curated)):
-        found += _others(topic, layer, table) if table else Balance()
-    return found
+        balance += _foreign(topic, layer, table) if table else Balance()
+    return balance
 
 
 def _carried(mark: Watermark, rows: int) -> Check:
@@ -116,28 +115,28 @@ def _carried(mark: Watermark, rows: int) -> Check:
 
 
 def _rows_now(sources: Sources, table: TableView, expected: int) -> int:
-    """The rows of a table; read from its delete files where its own totals, inexact after a compaction, disagree."""
+    """The rows of a table; counted if the totals of its snapshot, inexact after a compaction, disagree."""
     head = table.snapshots.get(table.head) if table.head else None
-    said = head.summary if head else {}
-    rows = int(said.get("total-records", 0)) - int(said.get("total-position-deletes", 0))
+    summary = head.summary if head else {}
+    rows = int(summary.get("total-records", 0)) - int(summary.get("total-position-deletes", 0))
     return rows if rows == expected else sources.catalog.count(table.name)
 
 
-def _others(topic: str, layer: str, table: TableView) -> Balance:
-    """What was not written by us: a problem where rows may have changed, else a note."""
+def _foreign(topic: str, layer: str, table: TableView) -> Balance:
+    """Snapshots of other tools: a problem if rows may have changed, else a note."""
     problems, notes = [], []
-    for one in foreign_snapshots(table):
-        when = f" of {datetime.fromtimestamp(one.at_ms / 1000, UTC):%Y-%m-%d %H:%M:%S}" if one.at_ms else ""
-        said = f"{layer}: snapshot {one.snapshot_id}{when} ({one.operation}) was written by another tool"
-        if one.changes_rows:
-            problems.append(f"{said}; find out which, then rebuild the tables from RAW with: leanops rebuild {topic}")
+    for snapshot in foreign_snapshots(table):
+        when = f" of {time_of(snapshot.at_ms):%Y-%m-%d %H:%M:%S}" if snapshot.at_ms else ""
+        what = f"{layer}: snapshot {snapshot.snapshot_id}{when} ({snapshot.operation}) was written by another tool"
+        if snapshot.changes_rows:
+            problems.append(f"{what}; find out which, then rebuild the tables from RAW with: leanops rebuild {topic}")
         else:
-            notes.append(f"{said}; a compaction, its rows are the same")
+            notes.append(f"{what}; it is a compaction and changed no rows")
     return Balance((), tuple(problems), tuple(notes))
 
 
 def whole_topic(sources: Sources, topic: str) -> Balance:
-    """The running totals, and every row of Standardized accounted for in Curated or an error; reads the tables."""
+    """The running totals, and every row of Standardized in Curated or in an error table; reads the tables."""
     databases = sources.databases
     raw = sources.catalog.load(databases.raw_table(topic))
     standardized = sources.catalog.load(databases.standardized_table(topic))
@@ -176,7 +175,7 @@ def _curated(sources: Sources, topic: str, standardized: TableView, newest: Wate
     )
 
 
-# Each table is counted by itself: a join would multiply the rows of one by the doubles of the other.
+# Each table is counted separately: a join would multiply the rows of one by the duplicates of the other.
 _ACCOUNT = """
 WITH s AS (SELECT record_key, idempotency_key, message_id FROM {0}),
      c AS (SELECT idempotency_key, message_id FROM {1}),

@@ -1,12 +1,13 @@
-"""Circuit breakers as people look at them."""
+"""The circuit breaker of every topic."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 
 from leanops.domain.breaker import Breaker, State, breaker_of
 from leanops.domain.event.names import queue_name
 from leanops.ports.state import BREAKERS, StateStore
+from leanops.views.sources import time_of
 
 
 @dataclass(frozen=True)
@@ -23,7 +24,7 @@ class BreakerStatus:
 
 
 def breakers(state: StateStore, topics: Iterable[str]) -> list[BreakerStatus]:
-    """Every topic's breaker, those that stop something first; a queue of no topic is called by its own name."""
+    """The breaker of every topic, open ones first; a queue without a topic has its own name."""
     names = {queue_name(topic): topic for topic in topics}
     kept = {str(stored.row["queue"]): breaker_of(stored.row) for stored in state.rows(BREAKERS)}
     every = [_status(names.get(queue, queue), kept.get(queue, Breaker())) for queue in {**names, **kept}]
@@ -31,5 +32,5 @@ def breakers(state: StateStore, topics: Iterable[str]) -> list[BreakerStatus]:
 
 
 def _status(topic: str, breaker: Breaker) -> BreakerStatus:
-    since = datetime.fromtimestamp(breaker.changed_at / 1000, UTC) if breaker.changed_at else None
+    since = time_of(breaker.changed_at) if breaker.changed_at else None
     return BreakerStatus(topic, breaker.state, since, breaker.forced, breaker.reason, breaker.succeeded, breaker.failed)

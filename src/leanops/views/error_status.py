@@ -1,4 +1,4 @@
-"""What became of quarantined rows since: derived from the versions in the tables, so that no crash leaves it wrong."""
+"""What became of quarantined rows: derived from the versions in the tables, so that no crash leaves it wrong."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,16 +11,16 @@ from leanops.views.sources import Sources
 from leanops.views.topics import curated_name
 
 RESOLVED = "RESOLVED"
-"""Its message, or a newer version of its key, is where it could not go."""
+"""Its message, or a newer version of its key, is in the table it was kept out of."""
 SUPERSEDED = "SUPERSEDED"
-"""A newer version of its key took its place, and is not there either."""
+"""A newer version of its key replaced it, and is not in that table either."""
 UNSETTLED = (Status.OPEN.value, Status.REPLAYED.value)
-"""What a stored status must be to be looked at again."""
+"""Stored statuses that the tables may have overtaken."""
 
 
 @dataclass(frozen=True)
 class Settled:
-    """A row that needs nobody any more."""
+    """A row that needs no more attention."""
 
     error_id: str
     stored: str
@@ -52,7 +52,7 @@ def _statement(sources: Sources, layer: str, topic: str, standardized: str) -> s
 
 _CURATED = "SELECT 'key:' || idempotency_key AS record_key, message_id, publish_time, ingestion_ts FROM {0}"
 _NOTHING = "SELECT record_key, message_id, publish_time, ingestion_ts FROM e WHERE false"
-# The tables are read once; only rows that have to do with an error are kept.
+# The tables are read once; only rows related to an error are kept.
 _NEAR = "record_key IN (SELECT record_key FROM e) OR message_id IN (SELECT message_id FROM e)"
 _OPEN = f"""
 WITH e AS (SELECT error_id, message_id, record_key, publish_time, ingestion_ts, batch_id, status
@@ -60,8 +60,8 @@ WITH e AS (SELECT error_id, message_id, record_key, publish_time, ingestion_ts, 
      s AS MATERIALIZED (
        SELECT record_key, message_id, publish_time, ingestion_ts, _batch_id FROM {{1}} WHERE {_NEAR})"""
 
-# An error row does not hold its version. But it was the newest of its key once, so what is the newest now is newer,
-# unless it was there before: written by an earlier batch, and arrived earlier. Then a rollback brought it back.
+# An error row does not hold its version. But it was once the newest of its key, so the newest now is newer,
+# unless it was there before: written by an earlier batch, and arrived earlier. Then a rollback restored it.
 _ERRORS = f"""{_OPEN},
      c AS MATERIALIZED (SELECT * FROM ({{2}}) WHERE {_NEAR}),
      judged AS (
@@ -80,7 +80,7 @@ _ERRORS = f"""{_OPEN},
        FROM e LEFT JOIN s now USING (record_key) LEFT JOIN c good USING (record_key))
 SELECT error_id, stored, status FROM judged WHERE status IS NOT NULL
 """
-# A message that was refused was never the newest of its key: what came later need not be newer.
+# A message with a parse error was never the newest of its key: what came later need not be newer.
 _PARSE_ERRORS = f"""{_OPEN},
      judged AS (
        SELECT e.error_id, e.status AS stored, CASE

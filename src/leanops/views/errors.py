@@ -1,4 +1,4 @@
-"""Quarantined rows: listed, and one of them with the event it came from."""
+"""Quarantined rows, and the event behind one of them."""
 
 import heapq
 import json
@@ -12,27 +12,13 @@ from typing import Any
 from leanops.domain.errors import UsageError
 from leanops.domain.failures import DEAD_LETTERS
 from leanops.domain.table.batch import CURATED, STANDARDIZED
+from leanops.domain.table.definitions import ERRORS
 from leanops.ports.query import quoted
 from leanops.ports.tables import Between
 from leanops.views.error_status import RESOLVED, SUPERSEDED, UNSETTLED, settled
 from leanops.views.sources import Sources
 
-_COLUMNS = (
-    "error_id",
-    "topic_name",
-    "layer",
-    "message_id",
-    "record_key",
-    "publish_time",
-    "ingestion_ts",
-    "failures",
-    "source",
-    "batch_id",
-    "schema_version",
-    "detected_ts",
-    "status",
-    "attempts",
-)
+_COLUMNS = [name for name in ERRORS.columns if name != "status_ts"]
 _HEX = re.compile(r"[0-9a-f]{6,32}")
 
 
@@ -41,13 +27,12 @@ class Payload:
     """The event behind an error, as RAW has it."""
 
     text: str
-    attributes: str | None
     copies: int
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """Which rows of the error tables are asked for; None is all."""
+    """Which rows of the error tables to list; None is all."""
 
     topic: str | None = None
     rule: str | None = None
@@ -55,13 +40,13 @@ class Wanted:
     statuses: Collection[str] | None = None
 
     def condition(self) -> tuple[str, list[str]]:
-        """What a stored row must be like, as a WHERE clause with its values."""
+        """The WHERE clause for stored rows, and its values."""
         wanted: dict[str, Sequence[str]] = {
             "topic_name = ?": [self.topic] if self.topic else [],
             "layer = ?": [self.layer] if self.layer else [],
             "list_contains([f.rule FOR f IN failures], ?)": [self.rule] if self.rule else [],
         }
-        stored = sorted({one for status in self.statuses or () for one in _stored_as(status)})
+        stored = sorted({stored for status in self.statuses or () for stored in _stored_as(status)})
         wanted[f"status IN ({', '.join('?' * len(stored))})"] = stored
         terms = {term: values for term, values in wanted.items() if values}
         where = f"WHERE {' AND '.join(terms)}" if terms else ""
@@ -70,23 +55,23 @@ class Wanted:
 
 @dataclass(frozen=True)
 class Page:
-    """The newest rows that fit, and how many newer ones nobody has to look at any more."""
+    """The newest matching rows, and how many resolved or superseded rows were passed over."""
 
     rows: list[dict[str, Any]]
     passed: int
 
 
 def list_errors(sources: Sources, wanted: Wanted, limit: int) -> Page:
-    """The newest rows of the error tables that fit, newest first; `status` is what holds now."""
-    fate = _Fate(sources)
+    """The newest matching rows of the error tables, newest first, with their current `status`."""
+    statuses = _Statuses(sources)
     most = limit
     while True:
         rows, passed, read = [], 0, 0
         for row in _newest(sources, wanted, most):
-            told = fate.told(row)
-            is_wanted = wanted.statuses is None or told["status"] in wanted.statuses
-            rows += [told] if is_wanted else []
-            passed += not is_wanted and told["status"] in (RESOLVED, SUPERSEDED)
+            current = statuses.current(row)
+            is_wanted = wanted.statuses is None or current["status"] in wanted.statuses
+            rows += [current] if is_wanted else []
+            passed += not is_wanted and current["status"] in (RESOLVED, SUPERSEDED)
             read += 1
             if len(rows) == limit:
                 break
@@ -106,23 +91,19 @@ def _newest(sources: Sources, wanted: Wanted, most: int) -> Iterator[dict[str, A
 
 
 @dataclass
-class _Fate:
-    """Rows with the status that holds now; each topic's tables are read at most once, and only if it has rows."""
+class _Statuses:
+    """The current status of rows; each topic's tables are read at most once, and only if it has rows."""
 
     sources: Sources
     known: dict[tuple[str, str], dict[str, str]] = field(default_factory=dict)
 
-    def told(self, row: dict[str, Any]) -> dict[str, Any]:
-        """The row with `status` as it is now and `stored_status` as it is written."""
-        stored = row["status"]
-        now = self._now(row) if stored in UNSETTLED else None
+    def current(self, row: dict[str, Any]) -> dict[str, Any]:
+        """The row with its current `status`, and `stored_status` as it is written."""
+        stored, place = row["status"], (row["layer"], row["topic_name"])
+        if stored in UNSETTLED and place not in self.known:
+            self.known[place] = {error.error_id: error.status for error in settled(self.sources, *place)}
+        now = self.known[place].get(row["error_id"]) if stored in UNSETTLED else None
         return {**row, "status": now or stored, "stored_status": stored}
-
-    def _now(self, row: dict[str, Any]) -> str | None:
-        place = (row["layer"], row["topic_name"])
-        if place not in self.known:
-            self.known[place] = {one.error_id: one.status for one in settled(self.sources, *place)}
-        return self.known[place].get(row["error_id"])
 
 
 def _stored_as(status: str) -> Collection[str]:
@@ -131,31 +112,31 @@ def _stored_as(status: str) -> Collection[str]:
 
 
 def find_error(sources: Sources, error_id: str, layer: str | None = None) -> dict[str, Any]:
-    """The row with this id, or with the only id that begins so."""
+    """The row whose id is, or alone begins with, `error_id`."""
     listing = "leanops dlq list" if layer == DEAD_LETTERS else "leanops errors list"
     if not _HEX.fullmatch(error_id):
-        raise UsageError(f"{error_id!r} is no error id; see them with: {listing}")
-    found: list[dict[str, Any]] = []
+        raise UsageError(f"{error_id!r} is not an error id; list them with: {listing}")
+    errors: list[dict[str, Any]] = []
     for table in _tables(sources, layer):
         select = f"SELECT {', '.join(_COLUMNS)} FROM {table} WHERE starts_with(error_id, ?) LIMIT 2"
-        found += sources.query.ask(select, [error_id]).as_dicts()
-    if len(found) != 1:
-        problem = "several errors begin with" if found else "there is no error"
-        raise UsageError(f"{problem} {error_id!r}; see them with: {listing}")
-    return _Fate(sources).told(found[0])
+        errors += sources.query.ask(select, [error_id]).as_dicts()
+    if len(errors) != 1:
+        problem = "several errors begin with" if errors else "there is no error"
+        raise UsageError(f"{problem} {error_id!r}; list them with: {listing}")
+    return _Statuses(sources).current(errors[0])
 
 
 def payload_of(sources: Sources, error: dict[str, Any]) -> Payload | None:
-    """The event of an error, from the RAW table and day its `source` names; None where it is gone."""
+    """The event of an error, from the RAW table and day that its `source` names; None if it is no longer there."""
     table, _, day_text = str(error["source"]).partition("/publish_time_day=")
     day = datetime.strptime(day_text, "%Y-%m-%d").replace(tzinfo=UTC)
     message = str(error["message_id"])
     where = {"publish_time": Between(day, day + timedelta(days=1)), "message_id": message}
-    rows = sources.catalog.select(table, ["message_id", "ingestion_ts", "json_payload", "attributes"], where)
+    rows = sources.catalog.select(table, ["ingestion_ts", "json_payload"], where)
     if not rows:
         return None
     first = min(rows, key=lambda row: int(row["ingestion_ts"]))
-    return Payload(first["json_payload"], first["attributes"], len(rows))
+    return Payload(first["json_payload"], len(rows))
 
 
 def summary(failures: list[dict[str, Any]]) -> str:

@@ -1,6 +1,7 @@
 """Schemas in words: what one holds, what a new one would change, and what its plan found."""
 
 import json
+from collections.abc import Iterator
 from typing import Any
 
 from leanops.domain.schema.diff import Difference, Kind
@@ -13,13 +14,13 @@ _VERSION_COLUMNS = ("version", "activated_ts", "actor", "classification", "finge
 
 
 def rules_of(column: PayloadColumn) -> str:
-    """The rules of a column in one line."""
+    """The default and the rules of a column in one line."""
     default = [f"default {column.default}"] if column.default is not None else []
     return ", ".join([*default, *(f"{name} {_listed(value)}" for name, value in column.rules.written.items())])
 
 
 def _listed(value: object) -> str:
-    return " | ".join(str(one) for one in value) if isinstance(value, tuple) else str(value)
+    return " | ".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
 def difference_lines(difference: Difference) -> list[str]:
@@ -33,16 +34,16 @@ def difference_lines(difference: Difference) -> list[str]:
 
 
 def plan_lines(plan: SchemaPlan) -> list[str]:
-    """A plan for people: the changes, the rows, the tables, and what follows."""
+    """A plan for people: the changes, the rows, the tables, and how to deploy it."""
     return [
         *difference_lines(plan.difference),
         "",
         *_row_lines(plan),
-        *(f"  {one.name}: {one.what}; {one.hint}" for one in plan.unseen if not one.is_key),
+        *(f"  {unseen.name}: {unseen.what}; {unseen.hint}" for unseen in plan.unseen if not unseen.is_key),
         *(["", *plan.ddl] if plan.ddl else []),
         "",
         *(f"a deployment would refuse it: {problem}" for problem in plan.problems),
-        *(f"a deployment would refuse it: {one.problem()}" for one in plan.unseen_keys),
+        *(f"a deployment would refuse it: {unseen.problem()}" for unseen in plan.unseen_keys),
         *([] if plan.problems or plan.unseen_keys else [_verdict(plan)]),
     ]
 
@@ -52,29 +53,45 @@ def _row_lines(plan: SchemaPlan) -> list[str]:
         return ["no events yet: there are no rows to try it on"]
     if plan.source == "retired":
         return ["RAW no longer holds the events: there are no rows to try it on"]
-    where = "Standardized" if plan.source == "standardized" else "RAW"
-    lines = [f"{'a sample of ' if plan.is_sample else 'all '}{plan.rows:,} rows of {where}"]
-    if plan.source == "raw":
-        lines[0] += f", which give {plan.judged:,} keys"
-        odd = {"are no events": plan.parse_errors, "have no key": plan.missing_keys}
-        odd["have a version that keys.version_format does not take"] = plan.version_fallback
-        lines += [f"  {count:>9,} {what}" for what, count in odd.items() if count]
-    figures = {
-        f"fail; today {plan.failing_today:,} do": plan.failing,
-        "would leave Curated if old rows followed": plan.leaving,
-        "fail today and would pass": plan.resolved,
-        "in Curated would hold other values": plan.changed,
-    }
-    lines += [f"  {count:>9,} {what}" for what, count in figures.items() if count or what.startswith("fail;")]
-    lines += [f"    {_group_line(group)}" for group in plan.failures[:GROUPS_SHOWN]]
+    is_raw = plan.source == "raw"
+    rows = f"{plan.rows:,} {_rows(plan.rows)} of {'RAW' if is_raw else 'Standardized'}"
+    keys = f", {plan.judged:,} {'key' if plan.judged == 1 else 'keys'}" if is_raw else ""
     hidden = len(plan.failures) - GROUPS_SHOWN
-    return [*lines, f"    and {hidden} more reasons; --json has them all"] if hidden > 0 else lines
+    return [
+        f"{'a sample of' if plan.is_sample else 'all'} {rows}{keys}",
+        *(f"  {count:>9,} {_rows(count)} {what}" for count, what in _figures(plan, is_raw)),
+        *(f"    {_group_line(group)}" for group in plan.failures[:GROUPS_SHOWN]),
+        *([f"    more reasons: {hidden:,}; --json has them all"] if hidden > 0 else []),
+    ]
+
+
+def _rows(count: int) -> str:
+    return "row" if count == 1 else "rows"
+
+
+def _figures(plan: SchemaPlan, is_raw: bool) -> Iterator[tuple[int, str]]:
+    """What becomes of how many rows; how many fail is said even of none."""
+    if is_raw and plan.parse_errors:
+        yield plan.parse_errors, "cannot be parsed"
+    if is_raw and plan.missing_keys:
+        yield plan.missing_keys, "without a key"
+    if is_raw and plan.version_fallback:
+        yield plan.version_fallback, "with a version that keys.version_format does not match"
+    is_first = plan.difference.kind == Kind.FIRST
+    today = "" if is_first else f" ({plan.failing_today:,} under the active schema)"
+    yield plan.failing, f"{'fails' if plan.failing == 1 else 'fail'}{today}"
+    if plan.leaving:
+        yield plan.leaving, "would leave Curated if old rows were re-curated"
+    if plan.resolved:
+        yield plan.resolved, "failing under the active schema would pass"
+    if plan.changed:
+        yield plan.changed, "of Curated would have other values"
 
 
 def _group_line(group: FailureGroup) -> str:
     examples = "; ".join(
-        one.message_id if one.value is None else f"{one.message_id} has {json.dumps(one.value, ensure_ascii=False)}"
-        for one in group.examples
+        row.message_id if row.value is None else f"{row.message_id} has {json.dumps(row.value, ensure_ascii=False)}"
+        for row in group.examples
     )
     return f"{group.rows:,} {group.rule} {group.column}: {group.message}; {examples}"
 
@@ -83,22 +100,22 @@ def _verdict(plan: SchemaPlan) -> str:
     """What it takes to deploy it."""
     leaving = f" --accept-missing {plan.leaving}" if plan.leaving else ""
     if plan.needs == "rebuild" and plan.source == "retired":
-        return "do not deploy it: what Standardized holds could not be made again"
+        return "do not deploy it: Standardized could not be rebuilt"
     if plan.needs == "rebuild" and plan.difference.kind == Kind.FIRST and plan.difference.needs_raw:
-        return "it can be deployed as it is; Standardized has other keys, and is made anew from RAW"
+        return "it can be deployed as it is; Standardized has other keys and is rebuilt from RAW"
     if plan.needs == "rebuild":
-        return f"it breaks what is there: deploy it with --rebuild{leaving}"
+        return f"it is a breaking change: deploy it with --rebuild{leaving}"
     if plan.leaving:
-        return f"old rows stay as they are; --recurate{leaving} applies it to them, and those that fail leave Curated"
+        return f"old rows are left unchanged; --recurate{leaving} applies it to them, and those that fail leave Curated"
     if plan.needs == "recurate":
         return "it can be deployed as it is; old rows are re-curated"
     if plan.changed or plan.resolved:
-        return "it can be deployed as it is; --recurate brings old rows in line with it too"
+        return "it can be deployed as it is; --recurate applies it to old rows too"
     return "it can be deployed as it is"
 
 
 def schema_versions(sources: Sources, topic: str) -> list[dict[str, Any]]:
-    """Every version that was activated, oldest first, and which is active now."""
+    """Every version that was activated, oldest first, and whether it is active now."""
     table = sources.databases.ops_table("schema_versions")
     active = sources.schemas.active(topic)
     rows = sources.catalog.select(table, _VERSION_COLUMNS, {"topic_name": topic})

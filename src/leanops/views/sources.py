@@ -25,3 +25,8 @@ class Sources:
     lease_s: int
     clock: Clock = lambda: datetime.now(UTC)
     processes: Processes = field(default_factory=UnknownProcesses)
+
+
+def time_of(epoch_ms: int) -> datetime:
+    """Milliseconds since 1970 as a time in UTC."""
+    return datetime.fromtimestamp(epoch_ms / 1000, UTC)

@@ -1,4 +1,4 @@
-"""The health of every topic: what it holds, what waits, what failed, and whether it balances."""
+"""The health of every topic: what it holds, what waits, what failed, and whether it is balanced."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -38,21 +38,21 @@ class TopicStatus:
     failures: Mapping[str, str] = field(default_factory=dict)
     """Layer → why it failed last; a parked one waits for `topics retry`."""
     warnings: tuple[str, ...] = ()
-    """What the newest batches say about their rows; they balance all the same."""
+    """What is unusual about the newest batches, balanced or not."""
     operation: Unfinished | None = None
 
     @property
     def last_batch_at(self) -> datetime | None:
-        """When the newest batch began; its id says so."""
+        """When the newest batch began, from its id."""
         return _began(self.last_batch) if self.last_batch else None
 
     @property
     def state(self) -> str:
-        """What it does: its operation where one stands, else its status."""
+        """The state of its unfinished operation, else its status."""
         return self.operation.state if self.operation else self.status
 
     def as_json(self) -> dict[str, Any]:
-        """Open errors in a group of their own, and the members of the balance beside all others."""
+        """The fields, open errors as an object, and the members of the balance."""
         return {
             "topic": self.topic,
             "status": self.status,
@@ -82,22 +82,24 @@ def status(sources: Sources, topics: Sequence[str] | None = None) -> list[TopicS
     chosen = sorted(topics or registry)
     parse_errors, errors = (open_errors(sources, layer, chosen) for layer in (STANDARDIZED, CURATED))
     operations = unfinished(sources)
-    found = (
+    statuses = (
         _status(sources, registry[topic], attempts, parse_errors.get(topic, 0), errors.get(topic, 0))
         for topic in chosen
     )
-    return [replace(one, operation=operations.get(one.topic)) for one in found]
+    return [replace(status, operation=operations.get(status.topic)) for status in statuses]
 
 
 def open_errors(sources: Sources, layer: str, topics: Collection[str]) -> dict[str, int]:
-    """Topic → rows of a layer's error table that somebody has to look at."""
+    """Topic → open rows of a layer's error table that are not resolved or superseded."""
     table = sources.databases.parse_errors if layer == STANDARDIZED else sources.databases.errors
     if sources.catalog.load(table) is None:
         return {}
     stored = f"SELECT topic_name, count(*) FROM {quoted(table)} WHERE status = ? GROUP BY topic_name"
-    found = {topic: rows for topic, rows in sources.query.ask(stored, [Status.OPEN.value]).rows if topic in topics}
-    settled_since = {topic: sum(one.stored == Status.OPEN for one in settled(sources, layer, topic)) for topic in found}
-    return {topic: rows - settled_since[topic] for topic, rows in found.items()}
+    return {
+        topic: rows - sum(error.stored == Status.OPEN for error in settled(sources, layer, topic))
+        for topic, rows in list(sources.query.ask(stored, [Status.OPEN.value]).rows)
+        if topic in topics
+    }
 
 
 def _status(sources: Sources, row: Row, attempts: Mapping[str, Row], parse_errors: int, errors: int) -> TopicStatus:
@@ -110,8 +112,8 @@ def _status(sources: Sources, row: Row, attempts: Mapping[str, Row], parse_error
     return TopicStatus(
         topic=topic,
         status=str(row["status"]),
-        reason=_text(row["reason"]),
-        schema_version=_number(row["schema_version"]),
+        reason=None if row["reason"] is None else str(row["reason"]),
+        schema_version=None if row["schema_version"] is None else int(row["schema_version"]),
         raw_rows=rows_in(raw),
         standardized_rows=mark.totals.rows if mark else 0,
         curated_rows=sources.catalog.count(curated.name) if curated and curated.head else 0,
@@ -137,14 +139,16 @@ def _warnings(
 ) -> tuple[str, ...]:
     alert = (schema.policies if schema else Policies()).cde_error_rate_alert
     marks = {layer: valid_watermark(table) for layer, table in tables.items() if table}
-    found = [
-        batch_warnings(topic, layer, mark.counts, alert=alert, share=share) for layer, mark in marks.items() if mark
-    ]
-    return tuple(warning for warnings in found for warning in warnings)
+    return tuple(
+        warning
+        for layer, mark in marks.items()
+        if mark
+        for warning in batch_warnings(topic, layer, mark.counts, alert=alert, share=share)
+    )
 
 
 def _lag(raw: TableView | None, standardized: TableView | None) -> int | None:
-    """None where RAW was rewritten and nobody can tell; the balance says why."""
+    """None if RAW was rewritten; the balance says why."""
     try:
         return lag_of(raw, standardized)
     except LeanOpsError:
@@ -157,13 +161,13 @@ def _newest(tables: Iterable[TableView | None]) -> str | None:
 
 
 def _failures(topic: str, attempts: Mapping[str, Row]) -> dict[str, str]:
-    found = {}
+    failures = {}
     for layer in (STANDARDIZED, CURATED):
         row = attempts.get(pipeline_id(topic, layer))
         if row:
-            parked = "parked" if row["parked"] else "failed"
-            found[layer] = f"{parked} after {row['tries']} tries: {row['reason']}"
-    return found
+            tries = "1 try" if row["tries"] == 1 else f"{row['tries']} tries"
+            failures[layer] = f"{'parked' if row['parked'] else 'failed'} after {tries}: {row['reason']}"
+    return failures
 
 
 def _began(batch_id: str) -> datetime | None:
@@ -171,11 +175,3 @@ def _began(batch_id: str) -> datetime | None:
         return datetime.strptime(batch_id[:12], "%y%m%d%H%M%S").replace(tzinfo=UTC)
     except ValueError:
         return None
-
-
-def _text(value: object) -> str | None:
-    return None if value is None else str(value)
-
-
-def _number(value: object) -> int | None:
-    return int(value) if isinstance(value, int) else None

@@ -1,12 +1,12 @@
-"""A topic in detail: its tables, and what they hold."""
+"""A topic in detail: its tables and their snapshots."""
 
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 
 from leanops.domain.errors import LeanOpsError
 from leanops.domain.table.definitions import CURATED_SYSTEM_COLUMNS, RAW, STANDARDIZED_SYSTEM_COLUMNS
 from leanops.domain.table.history import Snapshot, TableView, is_ancestor, watermark_from
-from leanops.views.sources import Sources
+from leanops.views.sources import Sources, time_of
 
 
 @dataclass(frozen=True)
@@ -22,16 +22,16 @@ class TopicTable:
 
 @dataclass(frozen=True)
 class TableState:
-    """A snapshot of Standardized: a state a rollback can bring back."""
+    """A snapshot of Standardized, which a rollback can restore."""
 
     snapshot: str
-    """Its id as a text: JSON readers round such numbers."""
+    """Its id as a string: JSON readers round such numbers."""
     at: datetime | None
     kind: str
     """`batch`, `rebuild`, or `other`: compaction and the like."""
     batch: str | None
     rows: int | None
-    """How many rows the table had then; None where no batch says so."""
+    """Rows of the table at that time; None if it is not a batch."""
     place: str
     """`now`, `earlier`, `undone` by a rollback, or `before a rebuild`."""
 
@@ -47,13 +47,13 @@ def states_of(sources: Sources, topic: str, most: int) -> list[TableState]:
 
 def _state(view: TableView, snapshot: Snapshot) -> TableState:
     mark = watermark_from(snapshot)
-    # Made anew, a table starts a history of its own; so does its first batch.
+    # A rebuilt table starts a new history; so does a first batch.
     is_rebuild = mark is not None and snapshot.parent_id is None and snapshot.sequence_number > 1
     became = {head: when for when, head in reversed(view.history)}
     when = became.get(snapshot.snapshot_id)
     return TableState(
         snapshot=str(snapshot.snapshot_id),
-        at=datetime.fromtimestamp(when / 1000, UTC) if when else None,
+        at=time_of(when) if when else None,
         kind="rebuild" if is_rebuild else "batch" if mark else "other",
         batch=mark.batch_id if mark else None,
         rows=mark.totals.rows if mark else None,
@@ -78,16 +78,16 @@ def tables_of(sources: Sources, topic: str) -> list[TopicTable]:
     table_name = curated_name(sources, topic)
     if table_name:
         names["curated"] = databases.curated_table(table_name)
-    found = []
+    tables = []
     for layer, name in names.items():
         table = sources.catalog.load(name)
         columns = len(set(table.columns) - set(system[layer])) if table else 0
-        found.append(TopicTable(layer, name, table is not None, columns, len(table.snapshots) if table else 0))
-    return found
+        tables.append(TopicTable(layer, name, table is not None, columns, len(table.snapshots) if table else 0))
+    return tables
 
 
 def curated_name(sources: Sources, topic: str) -> str | None:
-    """The table name of the active schema, if there is a usable one."""
+    """The table name of the active schema; None without a valid one."""
     try:
         schema = sources.schemas.active(topic)
     except LeanOpsError:

@@ -72,9 +72,9 @@ def test_a_topic_is_rebuilt_rolled_back_and_caught_up_by_commands(leanops: Leano
 
     schema.write_text(schema_text(column("a", type="INT"), keys=KEYS))
     deployed = leanops("schema", "deploy", "orders", str(schema), "--yes", "--rebuild")
-    assert "schema version 2 is active; Curated was made anew" in deployed.out
+    assert "schema version 2 is active; Curated was rebuilt" in deployed.out
     assert rows(leanops) == {"k1": (1, 2), "k2": (22, 2)}
-    assert leanops("errors", "list").out == "0 errors; 1 resolved or superseded left out, see them with --status all\n"
+    assert leanops("errors", "list").out == "0 errors; 1 resolved or superseded, shown with --status all\n"
     (error,) = leanops("errors", "list", "--status", "resolved", "--json").json
     assert (error["record_key"], error["status"], error["stored_status"]) == ("key:k2", "RESOLVED", "OPEN")
 
@@ -82,16 +82,16 @@ def test_a_topic_is_rebuilt_rolled_back_and_caught_up_by_commands(leanops: Leano
     assert leanops("cycle", "--json").json["outcome"] == "done"
     rebuilt = leanops("rebuild", "orders", "--yes")
     assert rebuilt.out.startswith(
-        "orders: Curated rebuilt, 3 rows before and 3 after, every key at the version it had in "
+        "orders: Curated rebuilt, 3 rows before and 3 after, every key at the same version in "
     )
     kinds = [one["kind"] for one in leanops("topics", "show", "orders", "--json").json["snapshots"]]
     assert kinds == ["rebuild", "batch", "batch"]
 
     dry = leanops("rollback", "orders", "--to", str(first), code=2)
     assert dry.err.splitlines() == [
-        f"  Standardized goes to snapshot {first}: 3 rows become 2",
-        "  Curated is made anew from it",
-        "  a rebuild and what came after it are undone; RAW rows to be read again once it is resumed: 1",
+        f"  Standardized goes back to snapshot {first}: 2 rows instead of 3",
+        "  Curated is rebuilt from it",
+        "  undone: a rebuild and all batches since; RAW rows to be read again once it is resumed: 1",
         "error: a rollback changes tables; confirm with --yes",
     ]
     held = leanops("rollback", "orders", "--to", str(first), "--yes", code=1)
@@ -124,11 +124,11 @@ def test_yes_lets_no_row_leave_curated(leanops: Leanops, tmp_path: Path) -> None
     for change, option in (({"rules": {"max_length": 1}}, "--recurate"), ({"type": "INT"}, "--rebuild")):
         schema.write_text(schema_text(column("a", **change), keys=KEYS))
         refused = leanops("schema", "deploy", "orders", str(schema), "--yes", option, code=2)
-        assert refused.err.splitlines()[-1] == ("error: 1 key would leave Curated; let it go with --accept-missing 1")
-        assert "1 would leave Curated if old rows followed" in " ".join(refused.err.split())
+        assert refused.err.splitlines()[-1] == "error: 1 key would leave Curated; allow it with --accept-missing 1"
+        assert "1 row would leave Curated if old rows were re-curated" in " ".join(refused.err.split())
         assert (len(rows(leanops)), leanops("cycle", "--json").json["outcome"]) == (3, "no_new_data")
     deployed = leanops("schema", "deploy", "orders", str(schema), "--yes", "--rebuild", "--accept-missing", "1")
-    assert "schema version 2 is active; Curated was made anew" in deployed.out
+    assert "schema version 2 is active; Curated was rebuilt" in deployed.out
     assert rows(leanops) == {"k1": (1, 2), "k2": (22, 2)}
     again = leanops("schema", "deploy", "orders", str(schema), "--yes", "--recurate")
-    assert "schema version 2 is active already; Curated was made anew" in again.out
+    assert "schema version 2 is already active; Curated was rebuilt" in again.out

@@ -56,12 +56,12 @@ def test_drift_is_told_in_words_newest_first(leanops: Leanops, runtime: Embedded
     )
     lines = [line.rstrip() for line in leanops("drift").out.splitlines()[2:-1]]
     assert [line.split("curated")[-1].split("standardized")[-1].strip() for line in lines] == [
-        "schema version 3 makes e BIGINT, it was INT",
+        "schema version 3 changes e from INT to BIGINT",
         "schema version 3 no longer fills d INT",
         "schema version 3 adds c INT",
         "a stopped arriving: $.a, last seen as array or string",
-        "a changed: $.a arrives as array or string, it was string",
-        "b is new: $.b, no event had it yet",
+        "a changed: $.a arrives as array or string, before as string",
+        "b is new: $.b, not in any event yet",
         "a is new: $.a, string",
     ]
 

@@ -14,8 +14,8 @@ from leanops.domain.problems import Code, Problem
 from leanops.domain.schema.diff import Change, Difference, Kind
 from leanops.domain.schema.infer import InferredColumn
 from leanops.domain.schema.lint import Finding as Lint
-from leanops.domain.schema.model import ColumnType, DateFormat
 from leanops.domain.schema.plan import Example, FailureGroup, SchemaPlan, Unseen
+from leanops.domain.schema.types import ColumnType, DateFormat
 from leanops.domain.table.batch import Batch
 from leanops.domain.table.history import Snapshot
 from leanops.domain.table.operation import Stage, Work

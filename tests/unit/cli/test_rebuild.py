@@ -68,18 +68,18 @@ def begun(runtime: Embedded, stage: Stage = Stage.BUILDING, blocked: str | None 
         (("rebuild", "nosuch", "--cancel"), "is not registered"),
         (("rebuild", "orders", "--resume", "--cancel"), "choose one"),
         (("rebuild", "orders", "--accept-missing", "all", "--cancel"), "choose one"),
-        (("rebuild", "orders", "--accept-missing", "--yes"), "takes all, or how many keys may leave Curated at most"),
-        (("rebuild", "orders", "--accept-missing", "-1"), "takes all, or how many keys may leave Curated at most"),
+        (("rebuild", "orders", "--accept-missing", "--yes"), "takes all or a number of keys, not '"),
+        (("rebuild", "orders", "--accept-missing", "-1"), "takes all or a number of keys, not '"),
         (("rebuild", "orders", "--curated", "--resume"), "leave it out"),
         (("rebuild", "orders", "--curated", "--cancel"), "leave it out"),
         (("rebuild",), "Missing argument 'TOPIC'"),
         (("rollback", "orders"), "Missing option '--to'"),
         (("rollback", "nosuch", "--to", "1"), "is not registered"),
         (("rollback", "orders", "--to", "1"), "has no tables to roll back yet"),
-        (("rollback", "orders", "--to", "yesterday"), "is no snapshot id and no time; write it like 2026-11-15T08:00"),
-        (("rollback", "orders", "--to", ""), "is no snapshot id and no time"),
-        (("rollback", "orders", "--to", "٣"), "is no snapshot id and no time"),
-        (("rollback", "orders", "--to", "-5"), "is no snapshot id and no time"),
+        (("rollback", "orders", "--to", "yesterday"), "is neither a snapshot id nor a time like 2026-11-15T08:00"),
+        (("rollback", "orders", "--to", ""), "is neither a snapshot id nor a time"),
+        (("rollback", "orders", "--to", "٣"), "is neither a snapshot id nor a time"),
+        (("rollback", "orders", "--to", "-5"), "is neither a snapshot id nor a time"),
     ],
 )
 def test_a_command_that_cannot_be_done_is_one_line(
@@ -94,8 +94,11 @@ def test_a_command_that_cannot_be_done_is_one_line(
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ((), "orders: 4 rows of RAW into a new Standardized (3 rows) and a new Curated (2 rows); readers keep what is"),
-        (("--curated",), "orders: 3 rows of Standardized into a new Curated (2 rows); readers keep what is live"),
+        (
+            (),
+            "orders: 4 rows of RAW into a new Standardized (now 3 rows) and a new Curated (now 2 rows); readers",
+        ),
+        (("--curated",), "orders: 3 rows of Standardized into a new Curated (now 2 rows); readers use the live tables"),
     ],
 )
 def test_a_rebuild_says_what_it_would_do_before_it_asks(
@@ -119,9 +122,9 @@ def test_a_rollback_shows_what_changes_and_does_nothing_until_it_is_confirmed(
     earlier = curated.ancestors()[1].snapshot_id
     assert (ran.code, ran.out) == (2, "")
     assert ran.err.splitlines() == [
-        f"  Standardized goes to snapshot {first}: 3 rows become 2",
-        f"  Curated goes to its snapshot {earlier}, without 1 key it has now",
-        "  one batch is undone; RAW rows to be read again once it is resumed: 2",
+        f"  Standardized goes back to snapshot {first}: 2 rows instead of 3",
+        f"  Curated goes back to snapshot {earlier}, without 1 key it has now",
+        "  undone: 1 batch; RAW rows to be read again once it is resumed: 2",
         "error: orders: 1 key would leave Curated until it is resumed; let it go with --accept-missing 1",
     ]
     agreed = leanops("rollback", "orders", "--to", str(first), "--accept-missing", "1")
@@ -154,14 +157,14 @@ def test_a_rollback_between_ancestors_is_done_without_spark_and_leaves_the_topic
     assert ran.code == 0, ran.err
     assert ran.out.splitlines() == [
         f"orders: rolled back to snapshot {first}, 2 rows in Standardized",
-        "it stays paused; to redo what came after: leanops topics resume orders",
+        "it stays paused; process what came after again with: leanops topics resume orders",
     ]
     (topic,) = leanops("status", "--json").json["topics"]
     assert (topic["status"], topic["standardized_rows"], topic["lag_rows"], topic["balanced"]) == ("PAUSED", 2, 2, True)
     places = [one["place"] for one in leanops("topics", "show", "orders", "--json").json["snapshots"]]
     assert places == ["undone", "now"]
     again = leanops("rollback", "orders", "--to", str(first), "--yes")
-    assert (again.out, again.err) == ("orders: is there already; nothing changed\n", "")
+    assert (again.out, again.err) == ("orders is already there; nothing changed\n", "")
     rows = leanops("sql", "--json", "select action, details from ops_db.audit_log order by at_ts").json
     assert [row["action"] for row in rows] == ["schema deploy", "rollback"]
 
@@ -170,7 +173,7 @@ def test_a_rollback_between_ancestors_is_done_without_spark_and_leaves_the_topic
 def test_a_rollback_to_where_the_tables_are_changes_nothing(leanops: Leanops, runtime: Embedded, to: str) -> None:
     processed(runtime, 1, 2)
     ran = leanops("rollback", "orders", "--to", to, "--yes")
-    assert (ran.code, ran.out, ran.err) == (0, "orders: is there already; nothing changed\n", "")
+    assert (ran.code, ran.out, ran.err) == (0, "orders is already there; nothing changed\n", "")
     said = leanops("rollback", "orders", "--to", to, "--yes", "--json").json
     assert (said["done"], said["batches"]) == (False, [])
 
@@ -192,7 +195,7 @@ def test_the_newest_snapshots_are_listed_with_what_they_hold(leanops: Leanops, r
     assert all(one["at"] for one in shown)
     people = leanops("topics", "show", "orders").out
     assert str(heads[-1]) in people
-    assert "back to one of them: leanops rollback orders --to SNAPSHOT" in people
+    assert "restore one of them with: leanops rollback orders --to SNAPSHOT" in people
 
 
 def test_a_topic_without_tables_has_no_snapshots_to_show(leanops: Leanops, runtime: Embedded) -> None:
@@ -203,8 +206,8 @@ def test_a_topic_without_tables_has_no_snapshots_to_show(leanops: Leanops, runti
 @pytest.mark.parametrize(
     ("kept", "stage", "blocked", "state", "sentence"),
     [
-        (True, Stage.BUILDING, None, "rebuilding", f"{BEGUN} is at work (WORKER); readers have the tables as they"),
-        (True, Stage.GOING, None, "rebuilding", f"{BEGUN} is at work (WORKER); the new tables are taking their place"),
+        (True, Stage.BUILDING, None, "rebuilding", f"{BEGUN} is running (WORKER); readers use the live tables"),
+        (True, Stage.GOING, None, "rebuilding", f"{BEGUN} is running (WORKER); the new tables are replacing the live"),
         (False, Stage.BUILDING, None, "rebuild stopped", f"{BEGUN} is unfinished; the next cycle resumes it"),
         (False, Stage.GOING, None, "rebuild stopped", "leanops rebuild orders --resume"),
         (False, Stage.BUILDING, "2 keys; say yes", "waits for you", f"{BEGUN} waits: 2 keys; say yes"),
@@ -240,7 +243,7 @@ def test_a_topic_without_an_operation_says_so(leanops: Leanops, runtime: Embedde
 def test_what_was_begun_is_undone_and_logged(leanops: Leanops, runtime: Embedded) -> None:
     release(runtime.platform, begun(runtime))
     ran = leanops("rebuild", "orders", "--cancel")
-    assert (ran.code, ran.out) == (0, "orders: its rebuild is undone; the tables are as they were\n")
+    assert (ran.code, ran.out) == (0, "orders: its rebuild was undone; the tables are as they were before\n")
     assert leanops("rebuild", "orders", "--cancel").code == 2
     release(runtime.platform, begun(runtime))
     assert leanops("rebuild", "orders", "--cancel", "--json").json == {"topic": "orders", "undone": "rebuild"}
@@ -262,7 +265,7 @@ def test_a_topic_that_is_worked_on_is_waited_for_and_said_so(leanops: Leanops, r
         ran = leanops(*words)
         assert (ran.code, ran.out) == (1, "")
         waits, refused = ran.err.splitlines()[-2:]
-        assert waits == f"orders: {owner} works on it; waiting up to 0 s until it lets go"
+        assert waits == f"orders: {owner} is working on it; waiting up to 0 s"
         assert refused.startswith(f"error: topic/orders: {owner} is working on it until 20")
         assert refused.endswith("wait for it, or if it hangs: leanops topics unlock orders")
 
@@ -277,7 +280,7 @@ def test_another_operation_is_refused_while_one_stands(leanops: Leanops, runtime
         assert (ran.code, ran.out) == (2, "")
         assert f"error: orders: {BEGUN} is unfinished" in ran.err
     undone = leanops("rebuild", "orders", "--cancel")
-    assert (undone.code, "is undone" in undone.out) == (0, True), "none of it is live yet"
+    assert (undone.code, "was undone" in undone.out) == (0, True), "none of it is live yet"
 
 
 def test_a_paused_topic_is_neither_rebuilt_nor_rolled_back(leanops: Leanops, runtime: Embedded) -> None:

@@ -22,7 +22,7 @@ def findings(leanops: Leanops) -> tuple[int, dict[str, dict[str, Any]]]:
 
 def test_a_sound_home_is_all_well(leanops: Leanops, home: Path) -> None:
     ran = leanops("doctor")
-    assert (ran.code, ran.out.splitlines()[-1]) == (0, "all is well")
+    assert (ran.code, ran.out.splitlines()[-1]) == (0, "no problems")
     assert [name for name, found in findings(leanops)[1].items() if not found["ok"]] == []
 
 

@@ -58,7 +58,7 @@ def test_a_first_schema_with_other_keys_makes_standardized_anew_without_being_as
     assert ddl_of(new, found, tables) == ("replace s.orders (rebuild)", "CREATE TABLE c.orders")
     plan = replace(PLAN, difference=found, needs="rebuild")
     assert plan.is_safe
-    assert plan_lines(plan)[-1].startswith("it can be deployed as it is; Standardized has other keys, and is made anew")
+    assert plan_lines(plan)[-1].startswith("it can be deployed as it is; Standardized has other keys and is rebuilt")
 
 
 def test_a_first_schema_makes_its_tables() -> None:
@@ -111,7 +111,7 @@ def test_the_lines_tell_rows_and_reasons() -> None:
     text = "\n".join(plan_lines(plan))
     assert "additive  b STRING added" in text
     assert "all 100 rows of Standardized" in text
-    assert "7 fail; today 2 do" in text
+    assert "7 rows fail (2 under the active schema)" in text
     assert '7 rule_min amount: is less than 5; m1 has "4\\""; m2' in text
 
 
@@ -125,14 +125,14 @@ def test_a_plan_for_others_names_messages_and_shows_none_of_their_values() -> No
 def test_a_sample_and_rows_of_raw_are_named_as_such() -> None:
     plan = replace(PLAN, source="raw", judged=80, is_sample=True, parse_errors=3, missing_keys=0)
     text = "\n".join(plan_lines(plan))
-    assert "a sample of 100 rows of RAW, which give 80 keys" in text
-    assert "3 are no events" in text
-    assert "have no key" not in text
+    assert "a sample of 100 rows of RAW, 80 keys" in text
+    assert "3 rows cannot be parsed" in text
+    assert "without a key" not in text
 
 
 def test_additive_rows_that_would_leave_stay_unless_someone_asks() -> None:
     said = plan_lines(replace(PLAN, leaving=2, changed=3, needs="recurate"))[-1]
-    assert said.startswith("old rows stay as they are; --recurate --accept-missing 2 applies it to them")
+    assert said.startswith("old rows are left unchanged; --recurate --accept-missing 2 applies it to them")
 
 
 def test_a_path_that_no_event_has_is_told_with_the_one_that_was_probably_meant() -> None:
@@ -196,14 +196,14 @@ def test_rows_that_lack_any_critical_value_are_counted_as_a_batch_counts_them(mo
 
 def test_many_reasons_are_cut_and_counted() -> None:
     groups = tuple(FailureGroup("rule_min", f"c{number}", "is less", 1, ()) for number in range(GROUPS_SHOWN + 2))
-    assert any("and 2 more reasons" in line for line in plan_lines(replace(PLAN, failing=9, failures=groups)))
+    assert any("more reasons: 2;" in line for line in plan_lines(replace(PLAN, failing=9, failures=groups)))
 
 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
         (("orders", "missing.json"), "missing.json cannot be read"),
-        (("orders", "good.json", "--sample", "5", "--all"), "say --sample N or --all"),
+        (("orders", "good.json", "--sample", "5", "--all"), "choose either --sample N or --all"),
         (("nowhere", "good.json"), "nowhere"),
     ],
 )

@@ -195,4 +195,4 @@ def test_without_a_project_the_command_says_what_to_do(
 ) -> None:
     monkeypatch.delenv("GOOGLE_CLOUD_PROJECT", raising=False)
     ran = leanops("topics", "discover")
-    assert (ran.code, ran.err) == (2, "error: no Google project; say --project PROJECT, or set GOOGLE_CLOUD_PROJECT\n")
+    assert (ran.code, ran.err) == (2, "error: no Google project; give --project PROJECT, or set GOOGLE_CLOUD_PROJECT\n")

@@ -240,7 +240,7 @@ def test_what_is_left_out_is_counted_and_never_hides_what_is_open(
     lines = leanops("errors", "list", "--limit", limit).out.splitlines()
     assert [line.split()[5] for line in lines[2:-1]] == ["OPEN"]
     said = "the newest 1; more with --limit" if limit == "1" else "1 error"
-    assert lines[-1] == f"{said}; 31 resolved or superseded left out, see them with --status all"
+    assert lines[-1] == f"{said}; 31 resolved or superseded, shown with --status all"
 
 
 def test_an_error_that_is_resolved_is_shown_with_what_is_stored(leanops: Leanops, several: Embedded) -> None:

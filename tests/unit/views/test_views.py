@@ -145,7 +145,7 @@ def test_another_raw_table_is_a_problem_not_a_number(runtime: Embedded, sources:
     published(runtime.platform, "ma")
     mark = watermark(1, source_uuid="another", totals=Totals(read=1, rows=1))
     commit(runtime.platform, STANDARDIZED, STANDARD, [{"record_key": "key:a"}], mark)
-    assert "reads it anew" in only(sources).balance.problems[0]
+    assert "reads all of it" in only(sources).balance.problems[0]
 
 
 @pytest.mark.parametrize(
@@ -239,7 +239,7 @@ def test_a_compaction_by_another_tool_is_named_and_out_of_balance_with_nothing(s
     assert (found.balanced, found.complaints()) == (True, [])
     assert found.notes == (
         f"Curated: snapshot 2 of {NOW:%Y-%m-%d %H:%M:%S} (replace) was written by another tool; "
-        "a compaction, its rows are the same",
+        "it is a compaction and changed no rows",
     )
 
 
@@ -273,7 +273,7 @@ def test_many_quarantined_rows_are_a_warning_and_balance_all_the_same(
 
 def test_a_parked_layer_shows_its_reason(runtime: Embedded, sources: Sources) -> None:
     record_failure(runtime.platform, "orders", "curated", "too many errors", park=True)
-    assert only(sources).failures == {"curated": "parked after 1 tries: too many errors"}
+    assert only(sources).failures == {"curated": "parked after 1 try: too many errors"}
 
 
 def test_a_broken_schema_file_does_not_hide_the_topic(runtime: Embedded, sources: Sources) -> None:

@@ -1,4 +1,4 @@
-"""The command line: every command, and the one place that turns failures into a line and an exit code."""
+"""The command line: all commands, and the one place that turns a failure into a message and an exit code."""
 
 import os
 import sys
@@ -11,9 +11,9 @@ import typer
 from leanops.domain.errors import LeanOpsError, UsageError
 from leanops.entrypoints.cli import home
 from leanops.entrypoints.cli.emulation import demo, emulate, soak
-from leanops.entrypoints.cli.exits import DONE, FAILED, INTERRUPTED, USAGE
 from leanops.entrypoints.cli.ingest import breaker, bridge, dlq, publish, serve
 from leanops.entrypoints.cli.operations import cycle, rebuild
+from leanops.entrypoints.cli.options import DONE, FAILED, INTERRUPTED, USAGE
 from leanops.entrypoints.cli.output import printable
 from leanops.entrypoints.cli.schemas import lint, schema
 from leanops.entrypoints.cli.topics import topics
@@ -21,7 +21,7 @@ from leanops.entrypoints.cli.views import doctor, drift, errors, sql, status
 
 app = typer.Typer(
     name="leanops",
-    help="Event streams into accounted Iceberg tables. Start with: leanops demo",
+    help="Event streams into Iceberg tables whose counts add up. Start with: leanops demo",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
@@ -59,12 +59,12 @@ def _print_version(wanted: bool) -> None:
 
 @app.callback()
 def options(
-    debug: Annotated[bool, typer.Option("--debug", help="Show the whole trace of a failure.")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Print the full traceback of a failure.")] = False,
     version: Annotated[
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
-    """Options of every command."""
+    """Options that every command takes."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -73,8 +73,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def run(words: Sequence[str]) -> int:
-    """Run one command; its exit code."""
-    # Payloads and keys: whatever this process and its children write, Java among them, is for its owner alone.
+    """Run one command and return its exit code."""
+    # Payloads and keys: what this process and its children (Java too) write must be readable by the owner only.
     os.umask(0o077)
     debug = "--debug" in words
     if debug:
@@ -82,21 +82,21 @@ def run(words: Sequence[str]) -> int:
     try:
         code = app([word for word in words if word != "--debug"], prog_name="leanops", standalone_mode=False)
         if code == INTERRUPTED:
-            # Typer has heard a Ctrl-C, and says nothing.
+            # Typer swallows Ctrl-C without a message.
             raise KeyboardInterrupt
         return code if isinstance(code, int) else DONE
     except BrokenPipeError:
-        # The reader has seen enough. What is left in the buffer has nowhere to go.
+        # The reader closed the pipe; the rest of the buffer has nowhere to go.
         sys.stdout = None
         return FAILED
     except (KeyboardInterrupt, typer.Abort):
         return _complain("interrupted", INTERRUPTED)
     except typer.TyperException as misuse:
-        said = misuse.format_message()
-        if "\n" in said.strip():
-            typer.echo(said, err=True)
+        message = misuse.format_message()
+        if "\n" in message.strip():
+            typer.echo(message, err=True)
             return misuse.exit_code
-        return _complain(said, misuse.exit_code)
+        return _complain(message, misuse.exit_code)
     except Exception as failure:
         if debug:
             traceback.print_exc()
@@ -104,22 +104,22 @@ def run(words: Sequence[str]) -> int:
 
 
 def _explained(failure: Exception) -> tuple[str, int]:
-    """One line, and the exit code. A foreign failure may quote data, so only its kind is told."""
+    """The message and the exit code. An exception of a library may quote data, so only its class is named."""
     if isinstance(failure, LeanOpsError):
         return str(failure), USAGE if isinstance(failure, UsageError) else FAILED
-    return f"unexpected {type(failure).__name__}; {_trace(failure) or 'run it again as leanops --debug …'}", FAILED
+    return f"unexpected {type(failure).__name__}; {_trace(failure) or 'run it again with: leanops --debug …'}", FAILED
 
 
 def _trace(failure: Exception) -> str | None:
-    """Where the home, if there is one, keeps the trace."""
+    """The file in the home that now holds the traceback; None without a home."""
     from leanops.runtimes.embedded import find_home
     from leanops.runtimes.failures import keep_trace
 
     try:
-        where = keep_trace(find_home(), failure)
+        file = keep_trace(find_home(), failure)
     except LeanOpsError:
         return None
-    return where and f"{where}; report it"
+    return file and f"{file}; report it"
 
 
 def _complain(text: str, code: int) -> int:

@@ -1,4 +1,4 @@
-"""Homes: made once, found by every other command."""
+"""Homes: created by `init`, opened by every other command."""
 
 import getpass
 import os
@@ -22,7 +22,7 @@ Folder = Annotated[
 
 
 def init(path: Folder = None) -> None:
-    """Make a home: .leanops here or in PATH, or what LEANOPS_HOME names. One that is there stays as it is."""
+    """Create a home: .leanops in the current folder or PATH, or LEANOPS_HOME. An existing home is left unchanged."""
     from leanops.runtimes.embedded import HOME, create_home
     from leanops.settings import FILE
 
@@ -32,10 +32,11 @@ def init(path: Folder = None) -> None:
     try:
         create_home(home.resolve())
     except OSError as refused:
-        raise UsageError(f"{home} cannot be made ({refused.strerror}); choose another folder") from None
-    say(f"{home.resolve()} is there already; nothing changed" if existed else f"made {home.resolve()}")
-    if not existed:
-        say("next: leanops topics add TOPIC")
+        raise UsageError(f"{home} cannot be created ({refused.strerror}); choose another folder") from None
+    if existed:
+        say(f"{home.resolve()} already exists; nothing changed")
+    else:
+        say(f"Created {home.resolve()}\nnext: leanops topics add TOPIC")
 
 
 @contextmanager
@@ -47,28 +48,27 @@ def opened() -> Iterator["Runtime"]:
     try:
         yield runtime
     except Exception as failure:
-        told = None if isinstance(failure, LeanOpsError) else runtime.engine_ended(failure)
-        if told:
-            raise EngineUnavailableError(told) from failure
+        explanation = None if isinstance(failure, LeanOpsError) else runtime.engine_ended(failure)
+        if explanation:
+            raise EngineUnavailableError(explanation) from failure
         raise
     finally:
         runtime.close()
 
 
 def tell_wait(runtime: "Runtime", topic: str) -> None:
-    """Say that somebody else works on a topic, where a command is about to wait for it."""
+    """If another worker holds a topic, say that this command waits for it."""
     from leanops.views.operations import worker_of
 
     worker = worker_of(runtime.sources(), topic)
     if worker:
-        note(f"{topic}: {worker} works on it; waiting up to {runtime.settings.operations.wait_s} s until it lets go")
+        note(f"{topic}: {worker} is working on it; waiting up to {runtime.settings.operations.wait_s} s")
 
 
 def _actor() -> "Actor":
-    """Who gives this command."""
     from leanops.usecases.platform import Actor
 
     try:
         return Actor(getpass.getuser())
-    except (KeyError, OSError):  # a container may run under a number that has no name
+    except (KeyError, OSError):  # a container may run under a user id that has no name
         return Actor(f"uid {os.getuid()}")

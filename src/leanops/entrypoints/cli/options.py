@@ -1,4 +1,4 @@
-"""Arguments and options that several commands share."""
+"""Arguments, options and exit codes that several commands share."""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -9,25 +9,39 @@ from leanops.domain.errors import UsageError
 if TYPE_CHECKING:
     from leanops.domain.table.operation import Accepted
 
+DONE, FAILED, USAGE, PROBLEMS, INTERRUPTED = 0, 1, 2, 3, 130
+
 Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="Name of the topic.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Go ahead without asking.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would be done, and change nothing.")]
+Project = Annotated[
+    str | None,
+    typer.Option("--project", envvar="GOOGLE_CLOUD_PROJECT", help="Google project; or set GOOGLE_CLOUD_PROJECT."),
+]
 AcceptMissing = Annotated[
     str | None,
     typer.Option(
-        "--accept-missing", metavar="all|N", help="Let all keys, or at most N, leave Curated; without it none may."
+        "--accept-missing", metavar="all|N", help="Allow all keys, or at most N, to leave Curated; none if left out."
     ),
 ]
 
 
-def accepted(said: str | None) -> "Accepted":
-    """What `--accept-missing` lets go; nothing where it is left out."""
+def required(project: str | None) -> str:
+    """The Google project; raises UsageError if there is none."""
+    if not project:
+        raise UsageError("no Google project; give --project PROJECT, or set GOOGLE_CLOUD_PROJECT")
+    return project
+
+
+def accepted(text: str | None) -> "Accepted":
+    """How many keys `--accept-missing` allows to leave Curated."""
     from leanops.domain.table.operation import Accept
 
-    if said is None:
+    if text is None:
         return 0
-    if said == "all":
+    if text == "all":
         return Accept.ALL
-    if said.isascii() and said.isdigit():
-        return int(said)
-    raise UsageError(f"--accept-missing takes all, or how many keys may leave Curated at most; {said!r} is neither")
+    if text.isascii() and text.isdigit():
+        return int(text)
+    raise UsageError(f"--accept-missing takes all or a number of keys, not {text!r}")

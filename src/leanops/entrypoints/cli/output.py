@@ -1,4 +1,4 @@
-"""What a command prints: tables and sentences for people, JSON for programs."""
+"""What a command prints: tables and messages for people, JSON for programs."""
 
 import os
 import re
@@ -17,11 +17,12 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 WIDEST = 10_000
+NO_TOPICS = "no topics yet; add one with: leanops topics add TOPIC"
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 def console(*, to_stderr: bool = False) -> "Console":
-    """Where people read; a pipe gets whole lines, whatever their width."""
+    """The terminal; a pipe gets whole lines, however wide."""
     from rich.console import Console
 
     stream = sys.stderr if to_stderr else sys.stdout
@@ -30,27 +31,27 @@ def console(*, to_stderr: bool = False) -> "Console":
 
 
 def say(text: str, style: str | None = None) -> None:
-    """One sentence on standard output."""
+    """Print a message on standard output."""
     console().print(printable(text), style=style)
 
 
 def note(text: str, style: str | None = None) -> None:
-    """One sentence on standard error: what a program that reads the output should not see."""
+    """Print a message on standard error, where programs that read the output do not see it."""
     console(to_stderr=True).print(printable(text), style=style)
 
 
 def printable(text: str) -> str:
     """The text with control characters made visible, so that data cannot steer a terminal."""
-    return _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
+    return _CONTROL.sub(lambda match: f"\\x{ord(match[0]):02x}", text)
 
 
 def print_json(value: Any) -> None:
-    """One JSON value on a line of its own."""
+    """Print one JSON value on its own line."""
     typer.echo(_encoded(value) + b"\n", nl=False)
 
 
 def print_json_array(values: Iterable[Any]) -> None:
-    """An array whose members are written as they come."""
+    """Print a JSON array, each member as soon as it is there."""
     typer.echo("[", nl=False)
     for number, value in enumerate(values):
         typer.echo((b",\n" if number else b"") + _encoded(value), nl=False)
@@ -60,12 +61,12 @@ def print_json_array(values: Iterable[Any]) -> None:
 def _encoded(value: Any) -> bytes:
     import msgspec
 
-    # A DECIMAL is a JSON number with all its digits; what JSON cannot say is its text.
+    # A DECIMAL is a JSON number with all its digits; what JSON has no form for is a string.
     return msgspec.json.Encoder(enc_hook=str, decimal_format="number").encode(_formed(value))
 
 
 def _formed(value: Any) -> Any:
-    """The value with every dataclass as its fields, or in the form of its own that `as_json` gives it."""
+    """The value with every dataclass as a dictionary of its fields, or as what its `as_json` returns."""
     if hasattr(value, "as_json"):
         return _formed(value.as_json())
     if is_dataclass(value):
@@ -78,11 +79,14 @@ def _formed(value: Any) -> Any:
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, grouped: bool = False) -> None:
-    """A table of values; where it is wider than the screen, one value a line."""
+    """Print a table; if it is wider than the terminal, one value per line."""
+    from rich.measure import Measurement
+
     kept = list(rows)
     screen = console()
     drawn = _table(columns, kept, grouped)
-    if _fits(screen, drawn):
+    unsqueezed = screen.options.update(max_width=WIDEST)
+    if Measurement.get(screen, unsqueezed, drawn).maximum <= screen.width:
         screen.print(drawn)
         return
     width = max(len(column) for column in columns)
@@ -94,7 +98,7 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, groupe
 
 
 def _table(columns: Sequence[str], rows: Sequence[Sequence[Any]], grouped: bool) -> "Table":
-    """Numbers to the right; where they are counts, their digits are grouped."""
+    """Numbers are aligned right and, if `grouped`, have thousands separators."""
     from rich import box
     from rich.table import Table
     from rich.text import Text
@@ -115,16 +119,14 @@ def _is_styled(value: Any) -> bool:
     return isinstance(value, Text)
 
 
-def _fits(screen: "Console", drawn: "Table") -> bool:
-    """Whether no column of a table would have to be squeezed."""
-    from rich.measure import Measurement
-
-    return Measurement.get(screen, screen.options.update(max_width=WIDEST), drawn).maximum <= screen.width
-
-
 def counted(number: int, noun: str) -> str:
     """`1 event`, `2 events`, `2 batches`."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}{'es' if noun.endswith('ch') else 's'}"
+
+
+def limited(number: int, noun: str, limit: int) -> str:
+    """How many are listed, and whether there may be more."""
+    return f"the newest {limit:,}; more with --limit" if number == limit else counted(number, noun)
 
 
 def shown(value: Any, *, grouped: bool = False) -> str:
@@ -140,8 +142,13 @@ def shown(value: Any, *, grouped: bool = False) -> str:
     return printable(str(value))
 
 
+def to_second(at: datetime | None) -> datetime | None:
+    """A time without its microseconds."""
+    return at and at.replace(microsecond=0)
+
+
 def near(path: Path) -> str:
-    """The path as it would be typed from here."""
+    """The path as it would be typed in the current folder."""
     relative = Path(os.path.relpath(path))
     return str(path if os.pardir in relative.parts else relative)
 

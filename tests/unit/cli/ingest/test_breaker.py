@@ -22,7 +22,7 @@ def test_a_breaker_opened_by_hand_is_shown_closed_and_written_down(leanops: Lean
     assert (first["topic"], first["state"], first["by_hand"], first["reason"]) == (topic, "OPEN", True, "rubbish")
     assert (second["topic"], second["state"], second["since"]) == ("orders", "CLOSED", None)
     assert "rubbish" in leanops("breaker", "show").out
-    assert leanops("breaker", "close", topic).out == f"{topic} is consumed again\n"
+    assert leanops("breaker", "close", topic).out == f"{topic}: its queue is read again\n"
     assert {one["state"] for one in leanops("breaker", "show", "--json").json} == {"CLOSED"}
     assert [(row["action"], row["topic_name"], row["details"]) for row in audit(leanops)][2:] == [
         ("breaker open", topic, '{"reason": "rubbish"}'),

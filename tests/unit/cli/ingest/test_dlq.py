@@ -74,7 +74,7 @@ def test_a_dead_letter_is_shown_with_its_bytes_and_a_warning(leanops: Leanops, d
     shown = leanops("dlq", "show", M1, "--json").json
     assert (shown["archived"], shown["bytes"]) == (body("m1").decode(), len(body("m1")))
     dead_letters.files.delete(shown["source"])
-    assert "is gone" in leanops("dlq", "show", M1).out
+    assert "no longer exists" in leanops("dlq", "show", M1).out
 
 
 def test_a_long_dead_letter_is_cut_on_a_screen_and_whole_in_a_pipe(
@@ -86,17 +86,19 @@ def test_a_long_dead_letter_is_cut_on_a_screen_and_whole_in_a_pipe(
     monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
     shown = leanops("dlq", "show", row["error_id"]).out
     assert len(shown) < 10_000
-    assert f"996,000 characters more; see them with: leanops dlq show {row['error_id'][:8]}" in shown.replace("\n", " ")
+    assert f"996,000 more characters; see all of it with: leanops dlq show {row['error_id'][:8]}" in shown.replace(
+        "\n", " "
+    )
 
 
 def test_drain_empties_the_dead_letter_queues(leanops: Leanops, runtime: Embedded) -> None:
     runtime.queue.send([Outgoing(dead_letter_queue("orders"), body("m9"))])
     ran = leanops("dlq", "drain")
-    assert "1 event taken out" in ran.out
+    assert "1 event archived" in ran.out
     assert "1 dead letter drained" in ran.out
     (row,) = leanops("dlq", "list", "--json").json
     assert (row["message_id"], row["failures"][0]["rule"]) == ("m9", "receives_exceeded")
-    assert "0 events taken out" in leanops("dlq", "drain").out
+    assert "0 events archived" in leanops("dlq", "drain").out
 
 
 def test_a_replay_wants_a_yes_and_is_written_down(leanops: Leanops, dead_letters: Embedded) -> None:
@@ -116,7 +118,7 @@ def test_a_replay_wants_a_yes_and_is_written_down(leanops: Leanops, dead_letters
     assert (ran.code, ran.out.splitlines()[-1]) == (0, "2 replayed")
     assert dead_letters.queue.depth("orders").messages == 2
     again = leanops("dlq", "replay", "--yes", "--topic", "orders")
-    assert (again.code, again.out) == (0, "no dead letter fits\n")
+    assert (again.code, again.out) == (0, "no matching dead letter\n")
     assert leanops("dlq", "replay", "--id", M1[:8], "--json").json[0]["outcome"] == "already replayed or discarded"
     assert [(row["action"], row["details"]) for row in audit(leanops)] == [("dlq replay", '{"replayed": 2}')]
 
@@ -157,4 +159,4 @@ def test_a_typo_is_one_line(leanops: Leanops, dead_letters: Embedded, words: tup
 
 def test_a_home_without_dead_letters_has_none(leanops: Leanops, home: Path) -> None:
     assert leanops("dlq", "list").out == "0 dead letters\n"
-    assert leanops("dlq", "replay", "--yes").out == "no dead letter fits\n"
+    assert leanops("dlq", "replay", "--yes").out == "no matching dead letter\n"

@@ -31,7 +31,7 @@ def write(tmp_path: Path, content: bytes) -> str:
 
 def test_each_line_is_a_payload_even_a_broken_one(leanops: Leanops, topic: str, tmp_path: Path) -> None:
     ran = leanops("publish", topic, write(tmp_path, b'{"a":1}\r\n\n {"b": "\xc3\xa9"}\n{oops'), "--wait")
-    assert (ran.code, ran.out) == (0, "3 events published to orders, and in RAW\n")
+    assert (ran.code, ran.out) == (0, "3 events published to orders and landed in RAW\n")
     assert [row["json_payload"] for row in raw(leanops)] == ['{"a":1}', ' {"b": "é"}', "{oops"]
 
 

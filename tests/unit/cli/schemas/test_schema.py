@@ -83,7 +83,7 @@ def test_a_breaking_change_needs_the_option_the_refusal_names(leanops: Leanops, 
     assert ran.code == 2
     assert "breaking  b removed" in ran.err
     assert ran.err.splitlines()[-1].startswith(
-        "error: this breaks what orders has in its tables; rebuild them with --rebuild"
+        "error: this is a breaking change for orders; rebuild the tables with --rebuild"
     )
     assert leanops("schema", "show", "orders", "--json").json["version"] == 1
     assert deploy(schema_text(column("a")), "--rebuild").code == 0
@@ -155,7 +155,7 @@ def test_a_topic_that_is_worked_on_is_one_line(leanops: Leanops, deploy: Deploy,
         ran = deploy(schema_text())
     runtime.close()
     assert (ran.code, "is working on it" in ran.err.splitlines()[-1]) == (1, True)
-    assert "works on it; waiting up to 0 s until it lets go" in ran.err
+    assert "is working on it; waiting up to 0 s" in ran.err
 
 
 @pytest.mark.parametrize("content", [b"{", b'{"table_name": 3}', b"\xff"])

@@ -1,4 +1,4 @@
-"""The demo: a small emulation of everything, verified, with the balance at the end."""
+"""The demo: a small emulation, verified, with the balance at the end."""
 
 import shlex
 import shutil
@@ -11,24 +11,23 @@ import typer
 
 from leanops.entrypoints.cli.emulation.emulate import TOPICS, opened, planned
 from leanops.entrypoints.cli.emulation.verdicts import conclude, print_balance, summarise, tell, written
-from leanops.entrypoints.cli.exits import PROBLEMS
+from leanops.entrypoints.cli.options import PROBLEMS
 from leanops.entrypoints.cli.output import near, say
 
-Home = Annotated[Path, typer.Argument(metavar="PATH", help="Home of the demo, made fresh each time.")]
-# Fewer may leave day 4 without a row that moves.
-Events = Annotated[int, typer.Option("--events", min=400, max=1_000_000, help="How many events to generate.")]
-Seed = Annotated[int, typer.Option("--seed", help="Another seed, other events.")]
-# Cycles of seconds are over before code compiled at length would pay.
+Home = Annotated[Path, typer.Argument(metavar="PATH", help="Home of the demo, re-created each time.")]
+# With fewer, no row may move to another month on day 4.
+Events = Annotated[int, typer.Option("--events", min=400, max=1_000_000, help="Number of events to generate.")]
+Seed = Annotated[int, typer.Option("--seed", help="Another seed gives other events.")]
+# Cycles last seconds: they end before more compilation would pay off.
 SETTINGS = 'spark.java_options = "-XX:+UseParallelGC -XX:TieredStopAtLevel=1"\n'
 
 
 def demo(path: Home = Path(".leanops-demo"), events: Events = 20_000, seed: Seed = 7) -> None:
-    """Run a small emulation end to end, verify it and show the balance; exit 3 where it does not hold."""
+    """Run a small emulation end to end, verify it and show the balance. The exit code is 3 if verification fails."""
     started = time.monotonic()
     with opened(path, planned(TOPICS, seed), SETTINGS) as emulation:
-        say(
-            f"Lean-Ops demo in {near(path.expanduser().resolve())}: four days of orders and payments, {events:,} events"
-        )
+        home = near(path.expanduser().resolve())
+        say(f"Lean-Ops demo in {home}: four days of orders and payments, {events:,} events")
         tell(emulation.play(_days(events)))
         verdict = emulation.verify()
         tell(emulation.scenario.steps[-1:])
@@ -47,7 +46,7 @@ def _days(events: int) -> dict[str, int]:
 
 
 def print_next(home: Path) -> None:
-    """Commands to go on with, as a shell takes them."""
+    """Print commands to try next, as a shell takes them."""
     leanops = "leanops" if shutil.which("leanops") else shlex.quote(near(Path(sys.argv[0]).resolve()))
     say("\nLook at it:")
     say(f"  export LEANOPS_HOME={shlex.quote(near(home))}")

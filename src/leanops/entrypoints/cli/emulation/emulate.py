@@ -22,23 +22,22 @@ if TYPE_CHECKING:
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 Home = Annotated[
     Path,
-    typer.Option("--home", envvar="LEANOPS_HOME", help="Home of the emulation; made by `clean`, `full` and `soak`."),
+    typer.Option("--home", envvar="LEANOPS_HOME", help="Home of the emulation; `clean`, `full` and `soak` create it."),
 ]
-Seed = Annotated[int, typer.Option("--seed", help="Another seed, other events.")]
-Topics = Annotated[int, typer.Option("--topics", min=1, max=1_000, help="How many topics; four profiles in turn.")]
+Seed = Annotated[int, typer.Option("--seed", help="Another seed gives other events.")]
+Topics = Annotated[int, typer.Option("--topics", min=1, max=1_000, help="Number of topics; four profiles in turn.")]
 Rates = Annotated[str, typer.Option("--rates", help="How often things go wrong on day 2, as in cde=0.03,late=0.1.")]
 Through = Annotated[
     Literal["queue", "pubsub"],
     typer.Option(
         "--through",
-        help="Where events enter: the queue, or the topics of GOOGLE_CLOUD_PROJECT in Pub/Sub (PUBSUB_EMULATOR_HOST "
-        "names its emulator) with a bridge; Pub/Sub gives out the ids, so duplicate, redelivery and envelope are left "
-        "out.",
+        help="Where events enter: the queue, or topics of GOOGLE_CLOUD_PROJECT in Pub/Sub (or of PUBSUB_EMULATOR_HOST) "
+        "and a bridge; Pub/Sub assigns the ids, so duplicate, redelivery and envelope are left out.",
     ),
 ]
-Events = Annotated[int | None, typer.Option("--events", min=1, help="How many events.")]
+Events = Annotated[int | None, typer.Option("--events", min=1, help="Number of events.")]
 HOME = Path(".leanops-emulation")
-# Every topic costs some seconds in every cycle; two have everything a story needs.
+# Every topic costs some seconds in every cycle; two show everything.
 TOPICS = 2
 
 
@@ -46,12 +45,12 @@ TOPICS = 2
 def clean(
     home: Home = HOME, topics: Topics = TOPICS, seed: Seed = 1, rates: Rates = "", through: Through = "queue"
 ) -> None:
-    """Make an empty home for an emulation; an earlier emulation in it is removed, anything else is left alone."""
+    """Create an empty home for an emulation. An earlier emulation in it is removed, anything else refused."""
     from leanops.emulation.play.homes import held
 
     with held(home.expanduser().resolve(), planned(topics, seed, rates, through)):
         pass
-    say(f"made {home}; next: leanops emulate day1{_at(home)}")
+    say(f"Created {home}; next: leanops emulate day1{_at(home)}")
 
 
 @app.command()
@@ -84,7 +83,7 @@ def day4(home: Home = HOME, events: Events = None) -> None:
 
 @app.command()
 def verify(home: Home = HOME, as_json: Json = False) -> None:
-    """Hold every table against the ledger of what was published, and write report.html; exit 3 where they differ."""
+    """Compare every table with the ledger of what was published, and write report.html. Exit code 3 if they differ."""
     with opened(home) as emulation:
         verdict = emulation.verify()
     judge(home, emulation.scenario, verdict, as_json=as_json)
@@ -99,7 +98,7 @@ def full(
     rates: Rates = "",
     through: Through = "queue",
 ) -> None:
-    """All phases from clean to verify; days 2 and 4 have a 20th and a 200th of the events of day 1."""
+    """Run all phases from clean to verify. Days 2 and 4 have a 20th and a 200th of the events of day 1."""
     first = _size("day1", events)
     sizes = {"day1": first, "day2": max(topics, first // 20), "day4": max(topics, first // 200)}
     started, scenario = time.monotonic(), planned(topics, seed, rates, through)
@@ -112,7 +111,7 @@ def full(
 
 
 def planned(topics: int, seed: int, rates: str = "", through: str = "queue") -> "Scenario":
-    """An emulation that can be played; raises UsageError where it cannot."""
+    """A valid emulation; raises UsageError if it is not."""
     from leanops.emulation.scenario import Scenario
 
     scenario = Scenario(seed=seed, topics=topics, rates=rates, through=through)
@@ -121,9 +120,9 @@ def planned(topics: int, seed: int, rates: str = "", through: str = "queue") -> 
 
 
 def _at(home: Path) -> str:
-    """What the next command must be told about a home that it would not take by itself."""
-    is_known = home == Path(os.environ.get("LEANOPS_HOME") or HOME)
-    return "" if is_known else f" --home {shlex.quote(str(home))}"
+    """The option by which the next command finds this home; empty if it needs none."""
+    is_default = home == Path(os.environ.get("LEANOPS_HOME") or HOME)
+    return "" if is_default else f" --home {shlex.quote(str(home))}"
 
 
 def _size(phase: str, events: int | None) -> int:
@@ -133,14 +132,14 @@ def _size(phase: str, events: int | None) -> int:
 
 
 @contextmanager
-def opened(home: Path, anew: "Scenario | None" = None, settings: str = "") -> "Iterator[Emulation]":
-    """The emulation of a home, open for some phases, with its progress on standard error; `anew` replaces it first."""
+def opened(home: Path, new: "Scenario | None" = None, settings: str = "") -> "Iterator[Emulation]":
+    """The emulation of a home, open for some phases; `new` replaces it first."""
     from leanops.emulation.play.homes import held
     from leanops.emulation.play.phases import Emulation
 
     place = home.expanduser().resolve()
-    # What is published has the name of its phase.
-    with held(place, anew, settings), shares(lambda what: emulation.scenario.events.get(what, 0)) as progress:
+    # A step that publishes has the name of its phase.
+    with held(place, new, settings), shares(lambda step: emulation.scenario.events.get(step, 0)) as progress:
         emulation = Emulation(place, progress)
         try:
             yield emulation

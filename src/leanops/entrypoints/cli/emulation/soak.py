@@ -1,4 +1,4 @@
-"""A soak: events for a while, workers that are killed, and the tables held against the ledger at the end."""
+"""A soak: events for a while, workers that are killed, and the tables compared with the ledger at the end."""
 
 import signal
 import time
@@ -15,10 +15,10 @@ from leanops.entrypoints.cli.output import counted, say
 if TYPE_CHECKING:
     from leanops.emulation.play.soak import Soaked, Wishes
 
-For = Annotated[str, typer.Option("--for", help="How long to publish, as 90s, 30m or 1h30m.")]
-Rate = Annotated[int, typer.Option("--rate", min=1, help="Events a second, of all topics together.")]
+For = Annotated[str, typer.Option("--for", help="How long to publish: 90s, 30m or 1h30m.")]
+Rate = Annotated[int, typer.Option("--rate", min=1, help="Events per second, over all topics.")]
 KillsOption = Annotated[
-    str | None, typer.Option("--kills", help="Kill one of the workers about this often, as 20s; none if left out.")
+    str | None, typer.Option("--kills", help="Kill a worker about this often: 20s; never if left out.")
 ]
 Rates = Annotated[str, typer.Option("--rates", help="How often things go wrong, as in cde=0.03,late=0.1.")]
 SAME_SIGNAL_S = 1.0
@@ -33,9 +33,9 @@ def soak(
     seed: Seed = 1,
     rates: Rates = "",
 ) -> None:
-    """Publish while workers in processes of their own run cycles, kill some of these, and verify at the end.
+    """Publish while workers in their own processes run cycles, kill some of them, and verify at the end.
 
-    Ctrl-C ends publishing and goes on to the end; a second one, or one after publishing, ends at once.
+    Ctrl-C stops publishing and continues with verification; a second one, or one after publishing, ends at once.
     """
     from leanops.emulation.play.pace import seconds_of
     from leanops.emulation.play.soak import SETTINGS, Soak, Wishes
@@ -43,7 +43,7 @@ def soak(
 
     seconds, every_s = seconds_of(lasts), seconds_of(kills) if kills else None
     scenario = Scenario(seed=seed, topics=topics, rates=rates, events={SOAK: seconds * rate}, rate=rate)
-    # Rates that come to more than 1 are told before anything is removed.
+    # Rates that add up to more than 1 are refused before anything is removed.
     scenario.phase(SOAK)
     scenario.check_size(SOAK, scenario.events[SOAK])
     started, wishes = time.monotonic(), Wishes()
@@ -56,12 +56,12 @@ def soak(
 
 @contextmanager
 def _heard(wishes: "Wishes") -> Iterator[None]:
-    """Signals are wishes, so that no worker stays behind whatever is asked for."""
+    """Turn signals into wishes, so that no worker stays behind."""
     last = 0.0
 
     def interrupt(_number: int, _frame: object) -> None:
         nonlocal last
-        # A terminal and whoever started us may both pass on the same Ctrl-C.
+        # The terminal and the parent process may both pass on the same Ctrl-C.
         if time.monotonic() > last + SAME_SIGNAL_S:
             last = time.monotonic()
             wishes.interrupt()
@@ -78,8 +78,8 @@ def _heard(wishes: "Wishes") -> Iterator[None]:
 
 
 def _summarise(soaked: "Soaked") -> None:
-    """What the steps do not tell."""
-    say(f"{counted(soaked.events, 'event')} in {soaked.seconds:.0f} s, {soaked.rate:,.0f} a second")
+    """Print what the steps do not show."""
+    say(f"{counted(soaked.events, 'event')} in {soaked.seconds:.0f} s, {soaked.rate:,.0f} per second")
     killed = ", ".join(f"{name} {times}" for name, times in sorted(soaked.kills.items()))
     say(f"{counted(sum(soaked.kills.values()), 'kill')}{f': {killed}' if killed else ''}")
     say(f"{counted(soaked.batches, 'batch')} of Standardized and Curated")

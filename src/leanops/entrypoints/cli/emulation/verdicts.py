@@ -1,4 +1,4 @@
-"""What an emulation did and what was found, for people and as a page."""
+"""The steps and the verdict of an emulation, printed and as a page."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from leanops.entrypoints.cli.exits import PROBLEMS
+from leanops.entrypoints.cli.options import PROBLEMS
 from leanops.entrypoints.cli.output import colored, near, print_json, print_table, say
 
 if TYPE_CHECKING:
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 LARGEST = 6
 SIDE_BY_SIDE = 4
-"""Topics that fit beside each other on any screen."""
+"""Topics that fit next to each other on any terminal."""
 
 
 def tell(steps: "Iterable[Step]") -> None:
-    """Every step as it comes."""
+    """Print every step as soon as it is done."""
     for step in steps:
         rows = f"{step.rows:,}" if step.rows else ""
         rate = f"{step.rows / step.seconds:,.0f}/s" if step.rows and step.seconds else ""
@@ -43,7 +43,7 @@ def written(
 def judge(
     home: Path, scenario: "Scenario", verdict: "Verdict", seconds: float | None = None, *, as_json: bool = False
 ) -> None:
-    """Write the report, say what it says, and end with its exit code."""
+    """Write the report, print its summary, and end with exit code 3 if it failed."""
     report, file = written(home, scenario, verdict, seconds)
     if as_json:
         print_json(report.as_json() | {"report": str(file)})
@@ -55,7 +55,7 @@ def judge(
 
 
 def summarise(report: "Report") -> None:
-    """The numbers of every topic, the largest periods, and what is wrong."""
+    """Print the numbers of every topic, the largest periods, and what is wrong."""
     from leanops.emulation.report.numbers import COLUMNS
 
     say("")
@@ -73,14 +73,14 @@ def summarise(report: "Report") -> None:
 
 
 def _periods(report: "Report") -> str:
-    largest = sorted(sorted(report.periods.items(), key=lambda one: -one[1])[:LARGEST])
-    said = [f"{period} {count:,}" for period, count in largest]
+    largest = sorted(sorted(report.periods.items(), key=lambda period: -period[1])[:LARGEST])
+    counts = [f"{period} {count:,}" for period, count in largest]
     more = len(report.periods) - len(largest)
-    return " · ".join([*said, *([f"{more} more"] if more else [])]) or "none"
+    return " · ".join([*counts, *([f"{more} more"] if more else [])]) or "none"
 
 
 def print_balance(report: "Report") -> None:
-    """What must be equal, over all topics together."""
+    """Print the numbers that must be equal, over all topics."""
     rows = [
         [colored("✓", "green") if check.passed else colored("✗", "bold red"), check.name, check.expected, check.found]
         for check in report.checks()
@@ -90,6 +90,6 @@ def print_balance(report: "Report") -> None:
 
 
 def conclude(report: "Report", file: Path) -> None:
-    """The last line; a terminal makes it a link."""
+    """Print the last line, a link in terminals that know links."""
     verdict = "verified" if report.passed else "FAILED"
     say(f"\n{verdict}, in {report.seconds:,.0f} s; report: {near(file)}", f"link {file.as_uri()}")

@@ -1,4 +1,4 @@
-"""Circuit breakers: shown, opened and closed by hand."""
+"""Circuit breakers: show, open, close."""
 
 from typing import Annotated
 
@@ -6,57 +6,46 @@ import typer
 
 from leanops.entrypoints.cli.home import opened
 from leanops.entrypoints.cli.options import Json, Topic
-from leanops.entrypoints.cli.output import print_json_array, print_table, say
+from leanops.entrypoints.cli.output import NO_TOPICS, print_json_array, print_table, say, to_second
 
 app = typer.Typer(no_args_is_help=True)
-Reason = Annotated[str | None, typer.Option("--reason", help="Why; shown to the next operator.")]
+Reason = Annotated[str | None, typer.Option("--reason", help="Why; shown to other operators.")]
 
 
 @app.command()
 def show(as_json: Json = False) -> None:
-    """Show every topic's breaker, stopped ones first."""
+    """Show the circuit breaker of every topic, open ones first."""
     with opened() as runtime:
         from leanops.usecases.topics.registry import list_topics
         from leanops.views.breakers import breakers
 
-        found = breakers(runtime.platform.state, [topic.name for topic in list_topics(runtime.platform)])
+        statuses = breakers(runtime.platform.state, [topic.name for topic in list_topics(runtime.platform)])
     if as_json:
-        print_json_array(found)
-    elif found:
-        columns = ("topic", "state", "since", "failed", "succeeded", "reason")
-        rows = [
-            [
-                one.topic,
-                one.state.value,
-                one.since and one.since.replace(microsecond=0),
-                one.failed,
-                one.succeeded,
-                one.reason,
-            ]
-            for one in found
-        ]
-        print_table(columns, rows, grouped=True)
+        print_json_array(statuses)
+    elif statuses:
+        rows = [[b.topic, b.state, to_second(b.since), b.failed, b.succeeded, b.reason] for b in statuses]
+        print_table(("topic", "state", "since", "failed", "succeeded", "reason"), rows, grouped=True)
     else:
-        say("no topics yet; add one with: leanops topics add TOPIC")
+        say(NO_TOPICS)
 
 
 @app.command("open")
 def open_(topic: Topic, reason: Reason = None) -> None:
-    """Stop consuming a topic's queue until it is closed by hand. Its events wait in the queue."""
+    """Stop reading a topic's queue until the breaker is closed by hand. Its events wait in the queue."""
     with opened() as runtime:
         from leanops.runtimes.background import breakers_of
         from leanops.usecases.ingest.breakers import open_breaker
 
         open_breaker(runtime.platform, breakers_of(runtime), topic, reason)
-    say(f"{topic} is stopped; its events wait in its queue until: leanops breaker close {topic}")
+    say(f"{topic}: its queue is no longer read; read it again with: leanops breaker close {topic}")
 
 
 @app.command()
 def close(topic: Topic) -> None:
-    """Consume a topic's queue again, and forget its failures."""
+    """Read a topic's queue again, and forget its failures."""
     with opened() as runtime:
         from leanops.runtimes.background import breakers_of
         from leanops.usecases.ingest.breakers import close_breaker
 
         close_breaker(runtime.platform, breakers_of(runtime), topic)
-    say(f"{topic} is consumed again")
+    say(f"{topic}: its queue is read again")

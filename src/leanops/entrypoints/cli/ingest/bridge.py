@@ -1,4 +1,4 @@
-"""Pub/Sub into the queues of this home, or of AWS, for as long as it runs."""
+"""Messages of Pub/Sub into the queues of this home, or of AWS, until stopped."""
 
 import socket
 from collections.abc import Iterator
@@ -10,21 +10,18 @@ import typer
 from leanops.domain.errors import UsageError
 from leanops.domain.event.shards import Shard, parse_shard
 from leanops.entrypoints.cli.home import opened
+from leanops.entrypoints.cli.options import Project, required
 
 if TYPE_CHECKING:
     from leanops.runtimes.bridge import FarSide
 
-Project = Annotated[
-    str | None,
-    typer.Option("--project", envvar="GOOGLE_CLOUD_PROJECT", help="Google project; or set GOOGLE_CLOUD_PROJECT."),
-]
 Subscriptions = Annotated[
     list[str] | None,
     typer.Option(
         "--subscription",
         metavar="ID[=TOPIC]",
-        help="Id of a subscription, and its topic where they differ; repeatable. If left out: those of all topics, "
-        "looked for every minute.",
+        help="Id of a subscription, and its topic if that has another name; repeatable. If left out: those of all "
+        "topics, looked up every minute.",
     ),
 ]
 ShardOf = Annotated[
@@ -32,11 +29,11 @@ ShardOf = Annotated[
     typer.Option(
         "--shard",
         metavar="I/N",
-        help="Read only the share of bridge I of N, counted from 0; host/N takes I from the host's name.",
+        help="Read only the share of bridge I of N, counting from 0; host/N takes I from the host name.",
     ),
 ]
 Host = Annotated[str, typer.Option("--host", help="Address for /healthz, /readyz and /metrics.")]
-Port = Annotated[int, typer.Option("--port", min=0, max=65535, help="Port for them; 0 takes a free one.")]
+Port = Annotated[int, typer.Option("--port", min=0, max=65535, help="Port for these; 0 takes a free one.")]
 
 
 def bridge(
@@ -46,30 +43,29 @@ def bridge(
     host: Host = "127.0.0.1",
     port: Port = 8080,
 ) -> None:
-    """Bring the messages of Pub/Sub subscriptions into the queues, and acknowledge what is safe there.
+    """Bring messages from Pub/Sub subscriptions into the queues, and acknowledge those that are safe there.
 
-    The queues are those of this home; where LEANOPS_AWS_BUCKET is set, they are in SQS and no home is needed.
+    The queues are those of this home; if LEANOPS_AWS_BUCKET is set, they are in SQS and no home is needed.
     """
     part = parse_shard(shard, socket.gethostname()) if shard else Shard()
-    if not project:
-        raise UsageError("no Google project; say --project PROJECT, or set GOOGLE_CLOUD_PROJECT")
+    project = required(project)
     with _far_side() as side:
         from leanops.entrypoints.bridge.serve import serve
         from leanops.runtimes.bridge import subscriptions_of
         from leanops.usecases.ingest.known_topics import topic_names
 
         def mine() -> dict[str, str]:
-            found = subscriptions_of(side, project, subscriptions or [])
-            return {name: found[name] for name in part.of(found)}
+            topics = subscriptions_of(side, project, subscriptions or [])
+            return {subscription: topics[subscription] for subscription in part.of(topics)}
 
         if not subscriptions and not side.settings.aws.bucket and not topic_names(side.state):
-            raise UsageError("no subscriptions: add a topic with leanops topics add TOPIC")
+            raise UsageError("no subscriptions; add a topic with: leanops topics add TOPIC")
         serve(side, mine(), host, port, look=None if subscriptions else mine)
 
 
 @contextmanager
 def _far_side() -> Iterator["FarSide"]:
-    """AWS where its bucket is named in the environment, else the home."""
+    """AWS if the environment names its bucket, else the home."""
     from leanops.runtimes.bridge import at_home, on_aws
     from leanops.settings import load_settings
 

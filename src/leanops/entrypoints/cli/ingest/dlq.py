@@ -1,19 +1,26 @@
-"""Dead letters: listed, shown, drained, replayed and discarded."""
+"""Dead letters: list, show, drain, replay, discard."""
 
 import sys
 from collections import Counter
 from collections.abc import Callable
-from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from leanops.domain.errors import UnknownTopicError
 from leanops.entrypoints.cli.confirm import confirm
-from leanops.entrypoints.cli.exits import PROBLEMS
 from leanops.entrypoints.cli.home import opened
-from leanops.entrypoints.cli.options import Json, Yes
-from leanops.entrypoints.cli.output import counted, note, print_json, print_json_array, print_table, say
+from leanops.entrypoints.cli.options import PROBLEMS, DryRun, Json, Yes
+from leanops.entrypoints.cli.output import (
+    counted,
+    limited,
+    note,
+    print_json,
+    print_json_array,
+    print_table,
+    say,
+    to_second,
+)
 from leanops.entrypoints.cli.views.errors import (
     SHORT_ID,
     ErrorId,
@@ -31,25 +38,15 @@ if TYPE_CHECKING:
 app = typer.Typer(no_args_is_help=True)
 DEAD_LETTERS_SHOWN = 50
 SHOWN_CHARACTERS = 4_000
-_SHOWN = ("topic_name", "status", "attempts", "message_id")
-
-
-class StatusName(StrEnum):
-    """What became of a dead letter."""
-
-    OPEN = "open"
-    REPLAYED = "replayed"
-    DISCARDED = "discarded"
-
-
-StatusFilter = Annotated[StatusName | None, typer.Option("--status", help="Only with this status.")]
+StatusFilter = Annotated[
+    Literal["open", "replayed", "discarded"] | None, typer.Option("--status", help="Only with this status.")
+]
 Id = Annotated[
-    str | None, typer.Option("--id", metavar="ERROR_ID", help="Only this dead letter, or those that begin so.")
+    str | None, typer.Option("--id", metavar="ERROR_ID", help="Only the dead letters whose id begins with this.")
 ]
 Most = Annotated[int | None, typer.Option("--limit", min=1, help="At most this many, oldest first.")]
 Newest = Annotated[bool, typer.Option("--newest", help="Newest first.")]
-Rate = Annotated[float | None, typer.Option("--rate", min=0.01, help="At most this many events a second.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")]
+Rate = Annotated[float | None, typer.Option("--rate", min=0.01, help="At most this many events per second.")]
 
 
 @app.command("list")
@@ -60,34 +57,34 @@ def list_(
     limit: Limit = 20,
     as_json: Json = False,
 ) -> None:
-    """List dead letters, newest first: events that never came to RAW, and why."""
+    """List dead letters, newest first: events that did not reach RAW, and why."""
     with opened() as runtime:
         from leanops.domain.failures import DEAD_LETTERS
         from leanops.ports.state import ERROR_TRACKER
         from leanops.views.errors import Wanted, list_errors, summary
 
         _check_topic(runtime, topic)
-        wanted = Wanted(topic, known_rule(rule), DEAD_LETTERS, [status.name] if status else None)
-        found = list_errors(runtime.sources(), wanted, limit).rows
+        wanted = Wanted(topic, known_rule(rule), DEAD_LETTERS, [status.upper()] if status else None)
+        letters = list_errors(runtime.sources(), wanted, limit).rows
         undrained = sum(1 for _ in runtime.platform.state.rows(ERROR_TRACKER))
     if as_json:
-        print_json_array(found)
+        print_json_array(letters)
         return
-    rows = [[*_beginning(row), summary(row["failures"])] for row in found]
+    columns = ("topic_name", "status", "attempts", "message_id")
+    rows = [
+        [row["error_id"][:SHORT_ID], to_second(row["detected_ts"]), *map(row.get, columns), summary(row["failures"])]
+        for row in letters
+    ]
     if rows:
         print_table(("dead letter", "detected", "topic", "status", "attempts", "message", "reason"), rows)
-    say(f"the newest {limit:,}; more with --limit" if len(found) == limit else counted(len(found), "dead letter"))
+    say(limited(len(letters), "dead letter", limit))
     if undrained:
-        say(f"{undrained:,} more wait to be drained; serve does it, or: leanops dlq drain")
-
-
-def _beginning(row: dict[str, Any]) -> list[Any]:
-    return [row["error_id"][:SHORT_ID], row["detected_ts"].replace(microsecond=0), *(row[name] for name in _SHOWN)]
+        say(f"{counted(undrained, 'dead letter')} not drained yet; serve drains them, or: leanops dlq drain")
 
 
 @app.command()
 def show(error_id: ErrorId, as_json: Json = False) -> None:
-    """Show one dead letter and the bytes that were archived."""
+    """Show one dead letter and the archived event."""
     with opened() as runtime:
         from leanops.domain.failures import DEAD_LETTERS
         from leanops.views.errors import find_error
@@ -96,46 +93,39 @@ def show(error_id: ErrorId, as_json: Json = False) -> None:
 
 
 def show_dead_letter(runtime: "Runtime", error: dict[str, Any], as_json: bool) -> None:
-    """Print the row and the archived bytes."""
-    from leanops.views.dead_letters import archived
-
-    dead_letter = archived(runtime.files, error)
+    """Print the row and the archived bytes; those that are not UTF-8 as escapes."""
+    body = runtime.files.get(str(error["source"]))
+    text = None if body is None else body.decode("utf-8", "backslashreplace")
     note("the event is shown as it was received; it may hold personal data", style="yellow")
     if as_json:
-        print_json(
-            {
-                **error,
-                "archived": dead_letter.text if dead_letter else None,
-                "bytes": dead_letter.bytes if dead_letter else None,
-            }
-        )
+        print_json({**error, "archived": text, "bytes": None if body is None else len(body)})
         return
     print_error(error)
-    if dead_letter is None:
-        say(f"the file {error['source']} is gone")
+    if body is None or text is None:
+        say(f"the archived file {error['source']} no longer exists")
     else:
-        say(f"archived, {dead_letter.bytes:,} bytes:")
-        say(_for_people(dead_letter.text, error["error_id"]))
+        say(f"archived, {counted(len(body), 'byte')}:")
+        say(_for_people(text, error["error_id"]))
 
 
 def _for_people(text: str, error_id: str) -> str:
-    """The text; on a screen only its beginning where it is long."""
+    """The text; on a terminal only the beginning of a long one."""
     if len(text) <= SHOWN_CHARACTERS or not sys.stdout.isatty():
         return text
-    hint = f"see them with: leanops dlq show {error_id[:SHORT_ID]} | less"
-    return f"{text[:SHOWN_CHARACTERS]}\n… and {len(text) - SHOWN_CHARACTERS:,} characters more; {hint}"
+    hint = f"see all of it with: leanops dlq show {error_id[:SHORT_ID]} | less"
+    return f"{text[:SHOWN_CHARACTERS]}\n… and {counted(len(text) - SHOWN_CHARACTERS, 'more character')}; {hint}"
 
 
 @app.command()
 def drain() -> None:
-    """Empty the dead-letter queues into the archive, and what is noted of them into dlq_errors."""
+    """Archive the events of the dead-letter queues, and write a row for each dead letter into dlq_errors."""
     with opened() as runtime:
         from leanops.usecases.dlq.drain import archive_and_drain
 
         archived, drained = archive_and_drain(runtime.platform, runtime.queue, runtime.files)
-    say(f"{counted(archived, 'event')} taken out of the dead-letter queues")
+    say(f"{counted(archived, 'event')} archived from the dead-letter queues")
     again = f", {drained.again:,} of them open again" if drained.again else ""
-    say(f"{counted(drained.dead_letters, 'dead letter')} drained{again}; see them with: leanops dlq list")
+    say(f"{counted(drained.dead_letters, 'dead letter')} drained{again}; list them with: leanops dlq list")
 
 
 @app.command()
@@ -150,17 +140,17 @@ def replay(
     yes: Yes = False,
     as_json: Json = False,
 ) -> None:
-    """Send open dead letters into their topics' queues again; each is sent once, however often this is run."""
+    """Send open dead letters into their topics' queues again. Each is sent once, however often this is run."""
     from leanops.usecases.dlq.replay import Pace, Selection
     from leanops.usecases.dlq.replay import replay as send
 
-    chosen = Selection(topic, known_rule(rule), error_id, limit, newest)
+    selection = Selection(topic, known_rule(rule), error_id, limit, newest)
     with opened() as runtime:
 
-        def run(trying: bool) -> "list[Done]":
-            return send(runtime.platform, runtime.queue, runtime.files, chosen, dry_run=trying, pace=Pace(rate))
+        def run(is_trial: bool) -> "list[Done]":
+            return send(runtime.platform, runtime.queue, runtime.files, selection, dry_run=is_trial, pace=Pace(rate))
 
-        _run(runtime, "replay", chosen, run, dry_run, yes, as_json)
+        _run(runtime, "replay", selection, run, dry_run, yes, as_json)
 
 
 @app.command()
@@ -174,72 +164,70 @@ def discard(
     yes: Yes = False,
     as_json: Json = False,
 ) -> None:
-    """Mark open dead letters as put away for good. Their rows and files stay."""
-    from leanops.usecases.dlq.replay import Selection
-    from leanops.usecases.dlq.replay import discard as put_away
+    """Mark open dead letters as discarded. Their rows and files are kept."""
+    from leanops.usecases.dlq import replay as letters
 
-    chosen = Selection(topic, known_rule(rule), error_id, limit, newest)
+    selection = letters.Selection(topic, known_rule(rule), error_id, limit, newest)
     with opened() as runtime:
 
-        def run(trying: bool) -> "list[Done]":
-            return put_away(runtime.platform, chosen, dry_run=trying)
+        def run(is_trial: bool) -> "list[Done]":
+            return letters.discard(runtime.platform, selection, dry_run=is_trial)
 
-        _run(runtime, "discard", chosen, run, dry_run, yes, as_json)
+        _run(runtime, "discard", selection, run, dry_run, yes, as_json)
 
 
 def _run(
     runtime: "Runtime",
     verb: str,
-    chosen: "Selection",
+    selection: "Selection",
     run: "Callable[[bool], list[Done]]",
     dry_run: bool,
     yes: bool,
     as_json: bool,
 ) -> None:
-    """Try it out, ask, do it, write it down."""
+    """Try it, ask, do it; what could not be done makes the exit code 3."""
     from leanops.usecases.dlq.replay import Outcome
 
-    _check_topic(runtime, chosen.topic)
-    tried = run(True)
-    waiting = [one for one in tried if one.outcome is Outcome.WAITING]
+    _check_topic(runtime, selection.topic)
+    trial = run(True)
+    waiting = sum(letter.outcome is Outcome.WAITING for letter in trial)
     if dry_run or not waiting:
-        _print(tried, as_json)
+        _print(trial, as_json)
         return
     if not yes:
-        _print(tried, as_json=False, to_people=True)
-    dead_letters = counted(len(waiting), "dead letter")
-    confirm(f"{verb.capitalize()} {dead_letters}?", f"this would {verb} {dead_letters}", yes=yes)
+        note(_outcomes(trial))
+    letters = counted(waiting, "dead letter")
+    confirm(f"{verb.capitalize()} {letters}?", f"this would {verb} {letters}", yes=yes)
     done = run(False)
     _print(done, as_json)
-    if {one.outcome for one in done} - {Outcome.REPLAYED, Outcome.DISCARDED, Outcome.CLOSED}:
+    if {letter.outcome for letter in done} - {Outcome.REPLAYED, Outcome.DISCARDED, Outcome.CLOSED}:
         raise typer.Exit(PROBLEMS)
 
 
-def _print(done: "list[Done]", as_json: bool, *, to_people: bool = False) -> None:
-    """Every dead letter for programs; for people the first ones, and how many there were of each outcome."""
+def _print(done: "list[Done]", as_json: bool) -> None:
+    """All dead letters for programs; the first ones and a count of each outcome for people."""
     if as_json:
         print_json_array(done)
         return
-    outcomes = Counter(one.outcome.value for one in done)
-    said = ", ".join(f"{count:,} {outcome}" for outcome, count in outcomes.items()) or "no dead letter fits"
-    if to_people:
-        note(said)
-        return
     if done:
-        rows = [
-            [one.error_id[:SHORT_ID], one.topic, one.message_id, one.outcome.value] for one in done[:DEAD_LETTERS_SHOWN]
-        ]
-        print_table(("dead letter", "topic", "message", "outcome"), rows)
+        rows = [[letter.error_id[:SHORT_ID], letter.topic, letter.message_id, letter.outcome] for letter in done]
+        print_table(("dead letter", "topic", "message", "outcome"), rows[:DEAD_LETTERS_SHOWN])
     more = f"; the first {DEAD_LETTERS_SHOWN} are shown, all with --json" if len(done) > DEAD_LETTERS_SHOWN else ""
-    say(f"{said}{more}")
+    say(f"{_outcomes(done)}{more}")
+
+
+def _outcomes(done: "list[Done]") -> str:
+    outcomes = Counter(letter.outcome.value for letter in done)
+    return ", ".join(f"{count:,} {outcome}" for outcome, count in outcomes.items()) or "no matching dead letter"
 
 
 def _check_topic(runtime: "Runtime", topic: str | None) -> None:
-    """Refuse a topic that is not registered, unless dead letters of it are there."""
+    """Refuse a topic that is neither registered nor has dead letters."""
+    from leanops.domain.event.names import check_topic
     from leanops.usecases.topics.registry import list_topics
-    from leanops.views.dead_letters import has_dead_letters
 
-    if topic is None or topic in {one.name for one in list_topics(runtime.platform)}:
+    if topic is None or topic in {registered.name for registered in list_topics(runtime.platform)}:
         return
-    if not has_dead_letters(runtime.sources(), topic):
+    sources = runtime.sources()
+    if not sources.catalog.select(sources.databases.dlq_errors, ["error_id"], {"topic_name": check_topic(topic)}):
         raise UnknownTopicError(topic)

@@ -1,5 +1,6 @@
-"""Events of a file, or of standard input, into a topic's queue."""
+"""Events from a file or standard input into a topic's queue."""
 
+import shutil
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -9,7 +10,7 @@ from typing import IO, TYPE_CHECKING, Annotated
 
 import typer
 
-from leanops.domain.errors import UsageError
+from leanops.entrypoints.cli.files import readable
 from leanops.entrypoints.cli.home import opened
 from leanops.entrypoints.cli.options import Topic
 from leanops.entrypoints.cli.output import counted, say
@@ -20,22 +21,22 @@ if TYPE_CHECKING:
     from leanops.usecases.platform import Platform
 
 EVENTS_PER_TICK = 1_000
-File = Annotated[str, typer.Argument(metavar="FILE.jsonl|-", help="One event a line; - reads standard input.")]
+File = Annotated[str, typer.Argument(metavar="FILE.jsonl|-", help="One event per line; - reads standard input.")]
 Envelope = Annotated[
     bool | None,
     typer.Option(
         "--envelope/--no-envelope",
-        help="Each line is an envelope with message_id, publish_time and payload; with --no-envelope none is.",
+        help="Whether each line is an envelope with message_id, publish_time and payload, or a payload.",
     ),
 ]
 Wait = Annotated[
     bool,
-    typer.Option("--wait", help="Return when the events are in RAW; the work is done here where no serve does it."),
+    typer.Option("--wait", help="Return when the events are in RAW; does the work itself if no serve is running."),
 ]
 
 
 def publish(topic: Topic, file: File, envelope: Envelope = None, wait: Wait = False) -> None:
-    """Publish every line of a file as an event. If one line is bad, nothing is published."""
+    """Publish every line of a file as an event. If any line is invalid, nothing is published."""
     with opened() as runtime:
         from leanops.runtimes.background import landing_of
         from leanops.usecases.ingest.publish import publish as send
@@ -52,29 +53,26 @@ def publish(topic: Topic, file: File, envelope: Envelope = None, wait: Wait = Fa
                 published = send(platform, runtime.queue, runtime.files, topic, events, progress)
         if wait:
             wait_until_landed(landing_of(runtime), topic)
-    say(f"{counted(published, 'event')} published to {topic}{', and in RAW' if wait else ''}")
+    say(f"{counted(published, 'event')} published to {topic}{' and landed in RAW' if wait else ''}")
 
 
 @contextmanager
 def _lines(file: str) -> Iterator[IO[bytes]]:
-    """The file, readable twice; standard input is kept aside for that."""
+    """The file, readable twice; standard input is copied to a temporary file for that."""
     if file == "-":
-        with tempfile.TemporaryFile() as kept:
-            while piece := sys.stdin.buffer.read(1 << 20):
-                kept.write(piece)
-            kept.seek(0)
-            yield kept
+        with tempfile.TemporaryFile() as copy:
+            shutil.copyfileobj(sys.stdin.buffer, copy)
+            copy.seek(0)
+            yield copy
         return
     with ExitStack() as closing:
-        try:
-            source = closing.enter_context(Path(file).open("rb"))
-        except OSError as missing:
-            raise UsageError(f"{file} cannot be read: {(missing.strerror or 'no such file').lower()}") from None
-        yield source
+        with readable(file):
+            lines = closing.enter_context(Path(file).open("rb"))
+        yield lines
 
 
 def _checked(platform: "Platform", lines: IO[bytes], file: str, envelope: bool | None) -> int:
-    """How many events there are; raises at the first line that is none."""
+    """The number of events; raises at the first line that is not one."""
     count = 0
     with counting(f"check {file}", None, "events") as progress:
         for count, _ in enumerate(_events(platform, lines, file, envelope), start=1):

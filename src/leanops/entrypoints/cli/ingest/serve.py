@@ -1,4 +1,4 @@
-"""The background parts in one process, until it is told to stop."""
+"""The background parts in one process, until stopped."""
 
 import os
 import signal
@@ -17,7 +17,7 @@ SAME_SIGNAL_S = 1.0
 
 
 class PartName(StrEnum):
-    """A background part, as it is named on the command line and in `status`."""
+    """A background part, as the command line and `status` name it."""
 
     PROCESSOR = "processor"
     DELIVERY = "delivery"
@@ -30,7 +30,7 @@ Only = Annotated[list[PartName] | None, typer.Option("--only", help="Only this p
 
 
 def serve(only: Only = None) -> None:
-    """Bring events to Curated for as long as it runs: processor, delivery, dead letters, schema files, cycles."""
+    """Bring events to Curated until stopped: processor, delivery, dead letters, schema files, cycles."""
     wanted = only or list(PartName)
     with opened() as runtime:
         from leanops.runtimes.background import parts_of
@@ -55,12 +55,12 @@ def _tell(part: str, text: str) -> None:
 
 
 def _stop_on_signals(stopping: threading.Event) -> None:
-    """The first signal lets every part finish its turn; a later one ends the process at once, which loses nothing."""
+    """The first signal lets every part finish its turn; a second one ends the process at once, and loses nothing."""
     first = float("inf")
 
     def stop(number: int, _frame: object) -> None:
         nonlocal first
-        # A terminal and whoever started us may both pass on the same Ctrl-C.
+        # The terminal and the parent process may both pass on the same Ctrl-C.
         if time.monotonic() > first + SAME_SIGNAL_S:
             os._exit(128 + number)
         first = min(first, time.monotonic())

@@ -8,7 +8,7 @@ import typer
 
 from leanops.entrypoints.cli.home import opened
 from leanops.entrypoints.cli.options import Json
-from leanops.entrypoints.cli.output import counted, note, print_json, print_table, say
+from leanops.entrypoints.cli.output import NO_TOPICS, counted, note, print_json, print_table, say
 from leanops.entrypoints.cli.progress import cycling
 
 if TYPE_CHECKING:
@@ -20,12 +20,12 @@ CURATED = ("read", "inserted", "updated", "unchanged", "errors", "behind")
 FAILED = ("failed", "prior_failed")
 REASONS_SHOWN = 10
 Topics = Annotated[list[str] | None, typer.Option("--topic", metavar="TOPIC", help="Only this topic; repeatable.")]
-Force = Annotated[bool, typer.Option("--force", help="Try again at once what failed before or is parked.")]
-Accept = Annotated[bool, typer.Option("--accept-errors", help="Let a batch pass that the CDE spike guard stopped.")]
+Force = Annotated[bool, typer.Option("--force", help="Retry topics now that failed before or are parked.")]
+Accept = Annotated[bool, typer.Option("--accept-errors", help="Accept a batch that the CDE spike guard stopped.")]
 
 
 def cycle(topic: Topics = None, force: Force = False, accept_errors: Accept = False, as_json: Json = False) -> None:
-    """Bring every topic up to date: RAW to Standardized to Curated."""
+    """Bring every topic up to date: queues to RAW to Standardized to Curated."""
     started = time.monotonic()
     with opened() as runtime:
         results = _run(runtime, topic, force, accept_errors)
@@ -34,7 +34,7 @@ def cycle(topic: Topics = None, force: Force = False, accept_errors: Accept = Fa
             print_json(result)
     else:
         show(results, time.monotonic() - started)
-    if any(result.outcome.value in FAILED for result in results):
+    if any(result.outcome in FAILED for result in results):
         raise typer.Exit(1)
 
 
@@ -50,7 +50,7 @@ def _run(runtime: "Runtime", topics: list[str] | None, force: bool, accept_error
 
 
 def _land(runtime: "Runtime", topics: list[str] | None) -> None:
-    """Bring what waits before RAW there first: a cycle reads RAW alone."""
+    """Bring events that wait in queues to RAW first: a cycle reads only RAW."""
     from leanops.runtimes.background import landing_of
     from leanops.usecases.ingest.publish import land_waiting
 
@@ -59,28 +59,28 @@ def _land(runtime: "Runtime", topics: list[str] | None) -> None:
 
 
 def show(results: "Sequence[TopicResult]", seconds: float) -> None:
-    """What every topic with work did, and how the others ended."""
+    """Print the counts of every batch, and the outcome of every topic."""
     from leanops.usecases.cycle.run import outcomes
 
-    worked = [result for result in results if result.layers]
     for layer, names in (("standardized", STANDARDIZED), ("curated", CURATED)):
         rows = [
             [result.topic, *(result.layers[layer].counts[name] for name in names), _seconds(result, layer)]
-            for result in worked
+            for result in results
             if layer in result.layers
         ]
         if rows:
             print_table([layer, *names, "seconds"], rows, grouped=True)
             say("")
-    for result in [one for one in results if one.outcome.value in FAILED]:
-        note(f"{result.topic}: {result.outcome.value}: {result.reason}", style="red")
-    for result in [one for one in results if one.reason and one.outcome.value not in FAILED][:REASONS_SHOWN]:
+    for result in results:
+        if result.outcome in FAILED:
+            note(f"{result.topic}: {result.outcome.value}: {result.reason}", style="red")
+    for result in [result for result in results if result.reason and result.outcome not in FAILED][:REASONS_SHOWN]:
         say(f"{result.topic}: {result.outcome.value}: {result.reason}")
     for result in results:
         for warning in result.warnings:
             say(f"{result.topic}: warning: {warning}", style="yellow")
     if not results:
-        say("no topics yet; add one with: leanops topics add TOPIC")
+        say(NO_TOPICS)
         return
     ended = ", ".join(f"{count:,} {outcome.value}" for outcome, count in outcomes(results))
     say(f"{counted(len(results), 'topic')} in {seconds:.1f} s: {ended}")

@@ -1,4 +1,4 @@
-"""Tables made anew, and tables brought back to an earlier moment."""
+"""Tables rebuilt from RAW, and tables rolled back."""
 
 import sys
 import time
@@ -20,15 +20,20 @@ if TYPE_CHECKING:
     from leanops.usecases.operations.compare import Comparison
     from leanops.usecases.operations.plan_rollback import Rollback
 
-Curated = Annotated[bool, typer.Option("--curated", help="Only Curated, from Standardized as it is.")]
+Curated = Annotated[bool, typer.Option("--curated", help="Rebuild only Curated, from Standardized.")]
 NewKey = Annotated[
-    bool, typer.Option("--new-key", help="Seal everything with the key in use now, though another one was used before.")
+    bool,
+    typer.Option("--new-key", help="Seal everything with the current key, though the tables were sealed with another."),
 ]
-Resume = Annotated[bool, typer.Option("--resume", help="Go on with what was begun and not finished.")]
-Cancel = Annotated[bool, typer.Option("--cancel", help="Undo what was begun, as long as no table was replaced.")]
+Resume = Annotated[bool, typer.Option("--resume", help="Resume an unfinished operation.")]
+Cancel = Annotated[
+    bool, typer.Option("--cancel", help="Undo an unfinished operation, as long as no table has been replaced.")
+]
 To = Annotated[
     str,
-    typer.Option("--to", metavar="SNAPSHOT|TIME", help="A snapshot of Standardized (see topics show), or a UTC time."),
+    typer.Option(
+        "--to", metavar="SNAPSHOT|TIME", help="A snapshot of Standardized (see topics show) or a time in UTC."
+    ),
 ]
 
 
@@ -42,9 +47,9 @@ def rebuild(
     yes: Yes = False,
     as_json: Json = False,
 ) -> None:
-    """Make a topic's tables anew from RAW while readers keep the live ones; then swap them. Asks first."""
+    """Rebuild a topic's tables from RAW while readers use the live ones, then swap them. Asks first."""
     accept = None if accept_missing is None else accepted(accept_missing)
-    _check_words(curated=curated, new_key=new_key, accepts=accept is not None, resume=resume, cancel=cancel)
+    _check_options(curated=curated, new_key=new_key, accepts=accept is not None, resume=resume, cancel=cancel)
     with opened() as runtime:
         from leanops.usecases.topics.registry import find_topic
 
@@ -57,46 +62,47 @@ def rebuild(
             confirm(f"Rebuild {topic}?", "a rebuild replaces tables", yes=yes)
         tell_wait(runtime, topic)
         started = time.monotonic()
-        found = _rebuilt(runtime, topic, curated=curated, new_key=new_key, accept=accept, resume=resume)
+        comparison = _rebuilt(runtime, topic, curated=curated, new_key=new_key, accept=accept, resume=resume)
     if as_json:
-        print_json({"topic": topic, "done": True, "comparison": found})
+        print_json({"topic": topic, "done": True, "comparison": comparison})
         return
-    say(f"{topic}: {comparison_line(found)} in {time.monotonic() - started:.1f} s")
+    say(f"{topic}: {_comparison_line(comparison)} in {time.monotonic() - started:.1f} s")
 
 
-def comparison_line(found: "Comparison | None") -> str:
+def _comparison_line(new: "Comparison | None") -> str:
     """What the new Curated changed for readers."""
-    if found is None:
-        return "what was begun is finished"
-    same = (
-        "every key at the version it had"
-        if found.checksum_before == found.checksum_after
-        else "keys or versions differ"
-    )
-    left = f"; {counted(found.missing, 'key')} left it" if found.missing else ""
-    return f"Curated rebuilt, {found.rows_before:,} rows before and {found.rows_after:,} after, {same}{left}"
+    if new is None:
+        return "resumed and finished"
+    is_same = new.checksum_before == new.checksum_after
+    same = "every key at the same version" if is_same else "keys or versions differ"
+    left = f"; {counted(new.missing, 'key')} left it" if new.missing else ""
+    return f"Curated rebuilt, {counted(new.rows_before, 'row')} before and {new.rows_after:,} after, {same}{left}"
 
 
-def _check_words(*, curated: bool, new_key: bool, accepts: bool, resume: bool, cancel: bool) -> None:
+def _check_options(*, curated: bool, new_key: bool, accepts: bool, resume: bool, cancel: bool) -> None:
     if resume and cancel:
-        raise UsageError("--resume goes on and --cancel undoes; choose one")
+        raise UsageError("--resume finishes an operation and --cancel undoes it; choose one")
     if curated and (resume or cancel):
-        raise UsageError("--curated is for a new rebuild; what was begun knows its tables, so leave it out")
+        raise UsageError("--curated is for a new rebuild; an unfinished one keeps its tables, so leave it out")
     if new_key and (resume or cancel):
         raise UsageError("--new-key is for a new rebuild; an unfinished one keeps its key, so leave it out")
     if accepts and cancel:
-        raise UsageError("--accept-missing goes on and --cancel undoes; choose one")
+        raise UsageError("--accept-missing is for finishing an operation and --cancel undoes it; choose one")
 
 
 def _preview(runtime: "Runtime", topic: str, *, curated: bool) -> str:
     from leanops.views.status import status
 
     (now,) = status(runtime.sources(), [topic])
-    standardized, live = f"{now.standardized_rows:,} rows of Standardized", f"Curated ({now.curated_rows:,} rows)"
-    made = f"{standardized} into a new {live}"
-    if not curated:
-        made = f"{now.raw_rows:,} rows of RAW into a new Standardized ({now.standardized_rows:,} rows) and a new {live}"
-    return f"{topic}: {made}; readers keep what is live until then"
+    standardized, live = (
+        counted(now.standardized_rows, "row"),
+        f"a new Curated (now {counted(now.curated_rows, 'row')})",
+    )
+    if curated:
+        work = f"{standardized} of Standardized into {live}"
+    else:
+        work = f"{counted(now.raw_rows, 'row')} of RAW into a new Standardized (now {standardized}) and {live}"
+    return f"{topic}: {work}; readers use the live tables until then"
 
 
 def _rebuilt(
@@ -127,25 +133,26 @@ def _cancel(runtime: "Runtime", topic: str, as_json: bool) -> None:
     if as_json:
         print_json({"topic": topic, "undone": operation.work.value})
         return
-    say(f"{topic}: its {operation.work.value} is undone; the tables are as they were")
+    say(f"{topic}: its {operation.work.value} was undone; the tables are as they were before")
 
 
 def rollback(
     topic: Topic, to: To, accept_missing: AcceptMissing = None, yes: Yes = False, as_json: Json = False
 ) -> None:
-    """Bring a topic's tables back to a snapshot or a time. Shows what changes and asks; the topic stays paused."""
+    """Roll a topic's tables back to a snapshot or a time. Shows what changes and asks; the topic stays paused."""
     target, accept = _target(to), accepted(accept_missing)
     with opened() as runtime:
         from leanops.usecases.operations.plan_rollback import check_agreed, plan_rollback, roll_back_topic
 
         plan = plan_rollback(runtime.platform, topic, **target)
-        if not as_json:
+        if as_json and (plan.changes_nothing or not (yes or sys.stdin.isatty())):
+            print_json({**plan.as_json(), "done": False})
+        elif plan.changes_nothing:
+            say(f"{topic} is already there; nothing changed")
+        elif not as_json:
             _show(plan)
         if plan.changes_nothing:
-            _tell_undone(plan, as_json)
             return
-        if as_json and not (yes or sys.stdin.isatty()):
-            _tell_undone(plan, as_json)
         check_agreed(plan, accept)
         confirm(f"Roll {topic} back?", "a rollback changes tables", yes=yes)
         tell_wait(runtime, topic)
@@ -155,33 +162,17 @@ def rollback(
         print_json({**done.as_json(), "done": True})
         return
     say(f"{topic}: rolled back to snapshot {done.snapshot}, {counted(done.rows_then, 'row')} in Standardized")
-    say(f"it stays paused; to redo what came after: leanops topics resume {topic}")
-
-
-def _tell_undone(plan: "Rollback", as_json: bool) -> None:
-    """What would change, where nothing does."""
-    if as_json:
-        print_json({**plan.as_json(), "done": False})
-    else:
-        say(f"{plan.topic}: is there already; nothing changed")
+    say(f"it stays paused; process what came after again with: leanops topics resume {topic}")
 
 
 def _show(plan: "Rollback") -> None:
-    if plan.changes_nothing:
-        return
-    curated = (
-        f"goes to its snapshot {plan.curated_snapshot}" if plan.curated_snapshot is not None else "is made anew from it"
-    )
+    has_snapshot = plan.curated_snapshot is not None
+    curated = f"goes back to snapshot {plan.curated_snapshot}" if has_snapshot else "is rebuilt from it"
     left = f", without {counted(plan.leaving, 'key')} it has now" if plan.leaving else ""
-    count = len(plan.batches)
-    batches = "one batch is undone" if count == 1 else f"{count:,} batches are undone"
-    undone = "a rebuild and what came after it are undone" if plan.by_replace else batches
-    for line in (
-        f"Standardized goes to snapshot {plan.snapshot}: {plan.rows_now:,} rows become {plan.rows_then:,}",
-        f"Curated {curated}{left}",
-        f"{undone}; RAW rows to be read again once it is resumed: {plan.read_again:,}",
-    ):
-        note(f"  {line}")
+    undone = "a rebuild and all batches since" if plan.by_replace else counted(len(plan.batches), "batch")
+    note(f"  Standardized goes back to snapshot {plan.snapshot}: {plan.rows_then:,} rows instead of {plan.rows_now:,}")
+    note(f"  Curated {curated}{left}")
+    note(f"  undone: {undone}; RAW rows to be read again once it is resumed: {plan.read_again:,}")
 
 
 def _target(to: str) -> dict[str, int]:
@@ -190,6 +181,6 @@ def _target(to: str) -> dict[str, int]:
     try:
         moment = datetime.fromisoformat(to)
     except ValueError:
-        raise UsageError(f"{to!r} is no snapshot id and no time; write it like 2026-11-15T08:00:00") from None
+        raise UsageError(f"{to!r} is neither a snapshot id nor a time like 2026-11-15T08:00:00") from None
     moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
     return {"at_ms": int(moment.timestamp() * 1000)}

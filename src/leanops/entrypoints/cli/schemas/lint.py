@@ -1,15 +1,14 @@
-"""Schema files: checked without a home, for people, programs and pull requests."""
+"""Schema files checked without a home, for people, programs and pull requests."""
 
 import sys
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from leanops.domain.errors import UsageError
-from leanops.entrypoints.cli.exits import PROBLEMS
-from leanops.entrypoints.cli.options import Json
+from leanops.entrypoints.cli.files import readable
+from leanops.entrypoints.cli.options import PROBLEMS, Json
 from leanops.entrypoints.cli.output import counted, print_json_array, say
 
 if TYPE_CHECKING:
@@ -18,40 +17,33 @@ if TYPE_CHECKING:
 STDIN = "-"
 
 
-class Format(StrEnum):
-    """How problems are written."""
-
-    TEXT = "text"
-    GITHUB = "github"
-
-
 Files = Annotated[list[Path], typer.Argument(metavar="FILE", help="Schema files; - is standard input.")]
-Chosen = Annotated[Format, typer.Option("--format", help="text, or github for annotations of a pull request.")]
+Format = Annotated[
+    Literal["text", "github"], typer.Option("--format", help="text, or github for annotations of a pull request.")
+]
 
 
-def lint(files: Files, form: Chosen = Format.TEXT, as_json: Json = False) -> None:
-    """Check schema files: every problem with its line, its place and what to do. Exit code 3 if there are any."""
+def lint(files: Files, form: Format = "text", as_json: Json = False) -> None:
+    """Check schema files: every problem with its line, place and fix. The exit code is 3 if there are any."""
     from leanops.domain.schema.lint import lint as lint_files
 
-    if as_json and form != Format.TEXT:
-        raise UsageError("--json and --format github exclude each other; choose one")
+    if as_json and form != "text":
+        raise UsageError("choose either --json or --format github")
     texts = {str(file): _read(file) for file in files}
-    found = lint_files(texts)
+    findings = lint_files(texts)
     if as_json:
-        print_json_array(found)
+        print_json_array(findings)
     else:
-        for finding in found:
-            say(_annotation(finding) if form == Format.GITHUB else _line(finding))
-        say(_summary(found, len(texts)))
-    if found:
+        for finding in findings:
+            say(_annotation(finding) if form == "github" else _line(finding))
+        say(_summary(findings, len(texts)))
+    if findings:
         raise typer.Exit(PROBLEMS)
 
 
 def _read(file: Path) -> bytes:
-    try:
+    with readable(file):
         return sys.stdin.buffer.read() if str(file) == STDIN else file.read_bytes()
-    except OSError as missing:
-        raise UsageError(f"{file} cannot be read: {(missing.strerror or 'no such file').lower()}") from None
 
 
 def _line(finding: "Finding") -> str:
@@ -59,7 +51,7 @@ def _line(finding: "Finding") -> str:
 
 
 def _annotation(finding: "Finding") -> str:
-    """A command of GitHub's workflow log, which shows it at the line."""
+    """A workflow command, which GitHub shows at the line."""
     file, title = (
         _escaped(text).replace(":", "%3A").replace(",", "%2C") for text in (finding.file, finding.problem.code)
     )
@@ -70,8 +62,8 @@ def _escaped(text: str) -> str:
     return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
 
 
-def _summary(found: list["Finding"], files: int) -> str:
-    if not found:
+def _summary(findings: list["Finding"], files: int) -> str:
+    if not findings:
         return f"{counted(files, 'file')}, no problems"
-    broken = len({finding.file for finding in found})
-    return f"{counted(len(found), 'problem')} in {broken:,} of {counted(files, 'file')}"
+    broken = len({finding.file for finding in findings})
+    return f"{counted(len(findings), 'problem')} in {broken:,} of {counted(files, 'file')}"

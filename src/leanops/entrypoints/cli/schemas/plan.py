@@ -6,18 +6,16 @@ from typing import Annotated
 import typer
 
 from leanops.domain.errors import UsageError
-from leanops.entrypoints.cli.exits import PROBLEMS
+from leanops.entrypoints.cli.files import read_schema
 from leanops.entrypoints.cli.home import opened
-from leanops.entrypoints.cli.options import Json, Topic
+from leanops.entrypoints.cli.options import PROBLEMS, Json, Topic
 from leanops.entrypoints.cli.output import print_json, say
 from leanops.entrypoints.cli.progress import waiting
-from leanops.entrypoints.cli.schemas.files import read_schema
 
 SchemaFile = Annotated[Path, typer.Argument(metavar="FILE", help="The schema file.")]
-Sample = Annotated[int | None, typer.Option("--sample", min=1, help="Try it on about so many rows.")]
-All = Annotated[bool, typer.Option("--all", help="Try it on every row; without it, on 1,000,000 at most.")]
-
-Values = Annotated[bool, typer.Option("--values", help="Show the values of rows that fail, PII aside.")]
+Sample = Annotated[int | None, typer.Option("--sample", min=1, help="Try it on about this many rows.")]
+All = Annotated[bool, typer.Option("--all", help="Try it on every row, not on 1,000,000 at most.")]
+Values = Annotated[bool, typer.Option("--values", help="Show values of rows that fail, except PII.")]
 
 
 def plan(
@@ -28,9 +26,9 @@ def plan(
     values: Values = False,
     as_json: Json = False,
 ) -> None:
-    """Show what a file would change and do to real rows; exit 3 where rows would leave or it breaks something."""
+    """Show what a file would change and do to real rows. The exit code is 3 if it cannot be deployed as it is."""
     if sample and every:
-        raise UsageError("say --sample N or --all, not both")
+        raise UsageError("choose either --sample N or --all")
     text = read_schema(file)
     with opened() as runtime, waiting(f"{topic}: starting Spark") as tell:
         from leanops.domain.schema.model import schema_from_json
@@ -39,7 +37,7 @@ def plan(
 
         find_topic(runtime.platform, topic)
         schema = schema_from_json(text, str(file))
-        found = plan_schema(
+        result = plan_schema(
             runtime.platform,
             runtime.lake(),
             topic,
@@ -47,14 +45,14 @@ def plan(
             sample=None if every else sample or ALL,
             tell=lambda step: tell(f"{topic}: {step}"),
         )
-    found = found if values else found.without_values()
+    result = result if values else result.without_values()
     if as_json:
-        print_json(found)
+        print_json(result)
     else:
         from leanops.views.schemas import plan_lines
 
-        say(f"{topic}: {found.difference.kind.value}")
-        for line in plan_lines(found):
+        say(f"{topic}: {result.difference.kind.value}")
+        for line in plan_lines(result):
             say(f"  {line}" if line else "")
-    if not found.is_safe:
+    if not result.is_safe:
         raise typer.Exit(PROBLEMS)

@@ -1,21 +1,22 @@
-"""Schemas: deployed, shown, compared, and taken back."""
+"""Schemas: deploy, show, diff, history, rollback."""
 
 import json
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from leanops.domain.errors import InvalidSchemaError, UsageError
 from leanops.entrypoints.cli.confirm import confirm
+from leanops.entrypoints.cli.files import read_schema
 from leanops.entrypoints.cli.home import opened, tell_wait
 from leanops.entrypoints.cli.options import AcceptMissing, Json, Topic, Yes, accepted
-from leanops.entrypoints.cli.output import counted, note, print_json, print_json_array, print_table, say
-from leanops.entrypoints.cli.progress import rows_of, waiting
+from leanops.entrypoints.cli.output import counted, note, print_json, print_json_array, print_table, say, to_second
+from leanops.entrypoints.cli.progress import counting, waiting
 from leanops.entrypoints.cli.schemas import infer, plan
-from leanops.entrypoints.cli.schemas.files import read_schema
+from leanops.entrypoints.cli.schemas.plan import SchemaFile
 
 if TYPE_CHECKING:
     from leanops.domain.schema.diff import Difference
@@ -28,28 +29,26 @@ if TYPE_CHECKING:
 app = typer.Typer(no_args_is_help=True)
 app.command("infer")(infer.infer)
 app.command("plan")(plan.plan)
-SchemaFile = Annotated[Path, typer.Argument(metavar="FILE", help="The schema file.")]
 OtherFile = Annotated[Path | None, typer.Argument(metavar="FILE", help="A file to compare with the active schema.")]
-From = Annotated[int | None, typer.Option("--from", min=1, help="A version; the one before the other if left out.")]
-To = Annotated[int | None, typer.Option("--to", min=1, help="A version; the active one if left out.")]
-Version = Annotated[int, typer.Option("--to", min=1, help="The version to go back to.")]
-Rebuild = Annotated[bool, typer.Option("--rebuild", help="Let a breaking change make the tables anew from RAW.")]
+From = Annotated[int | None, typer.Option("--from", min=1, help="The older version; the one before --to if left out.")]
+To = Annotated[int | None, typer.Option("--to", min=1, help="The newer version; the active one if left out.")]
+Version = Annotated[int, typer.Option("--to", min=1, help="The version to deploy again.")]
+Rebuild = Annotated[bool, typer.Option("--rebuild", help="Allow a breaking change to rebuild the tables from RAW.")]
 Recurate = Annotated[
     bool | None,
     typer.Option(
         "--recurate/--no-recurate",
-        help="Apply it to old rows, or not; if left out, an additive one is where no row would leave Curated.",
+        help="Whether to apply it to old rows; if left out, an additive change is, unless a row would leave Curated.",
     ),
 ]
-
 AcceptUnseen = Annotated[
-    bool, typer.Option("--accept-unseen", help="Take a path of key, version or period that no event has yet.")
+    bool, typer.Option("--accept-unseen", help="Accept a path of key, version or period that no event has yet.")
 ]
 
 
 @dataclass(frozen=True)
-class _Wish:
-    """What someone wants deployed, and what they have agreed to."""
+class _Request:
+    """What to deploy, and what the user agreed to."""
 
     topic: str
     text: str
@@ -58,7 +57,7 @@ class _Wish:
     yes: bool
     as_json: bool
     consent: "Consent"
-    accept_unseen: bool = False
+    accept_unseen: bool
 
 
 @app.command()
@@ -76,7 +75,7 @@ def deploy(
     text = read_schema(file)
     with opened() as runtime:
         consent = _consent(rebuild, recurate, accept_missing)
-        _go_live(runtime, _Wish(topic, text, str(file), "schema deploy", yes, as_json, consent, accept_unseen))
+        _go_live(runtime, _Request(topic, text, str(file), "schema deploy", yes, as_json, consent, accept_unseen))
         if str(file.resolve()) == runtime.platform.schemas.place(topic, file.name):
             runtime.platform.schemas.withdraw(topic, file.name, text.encode())
 
@@ -96,7 +95,9 @@ def rollback(
     with opened() as runtime:
         text = _archived(runtime.platform, topic, to)
         consent = _consent(rebuild, recurate, accept_missing)
-        _go_live(runtime, _Wish(topic, text, f"version {to}", "schema rollback", yes, as_json, consent, accept_unseen))
+        _go_live(
+            runtime, _Request(topic, text, f"version {to}", "schema rollback", yes, as_json, consent, accept_unseen)
+        )
 
 
 @app.command()
@@ -112,9 +113,9 @@ def show(topic: Topic, as_json: Json = False) -> None:
 
 @app.command()
 def diff(topic: Topic, file: OtherFile = None, from_: From = None, to: To = None, as_json: Json = False) -> None:
-    """Compare the active schema with a file, or two versions; the last two if none is named."""
+    """Compare the active schema with a file, or two versions; the last two if none is given."""
     if file and (from_ or to):
-        raise UsageError("name a file or versions, not both")
+        raise UsageError("give a file or versions, not both")
     with opened() as runtime:
         from leanops.domain.schema.diff import difference
         from leanops.domain.schema.model import schema_from_json
@@ -128,40 +129,34 @@ def diff(topic: Topic, file: OtherFile = None, from_: From = None, to: To = None
             after = _version(platform, topic, to) if to else _active(platform, topic)
             before = _version(platform, topic, from_ or _earlier(platform, topic, after.version))
             name = f"version {after.version}"
-        found = difference(before, after)
+        changes = difference(before, after)
     if as_json:
-        print_json({"topic": topic, "from": f"version {before.version}", "to": name, **found.as_json()})
+        print_json({"topic": topic, "from": f"version {before.version}", "to": name, **changes.as_json()})
         return
-    say(f"{topic}: version {before.version} → {name}: {found.kind.value}")
-    for line in difference_lines(found):
+    say(f"{topic}: version {before.version} → {name}: {changes.kind.value}")
+    for line in difference_lines(changes):
         say(f"  {line}")
 
 
 @app.command()
 def history(topic: Topic, as_json: Json = False) -> None:
-    """List the schema versions of a topic: when, by whom, and what kind of change."""
+    """List the schema versions of a topic: when and by whom they were activated, and what kind of change they are."""
     with opened() as runtime:
         from leanops.usecases.topics.registry import find_topic
         from leanops.views.schemas import schema_versions
 
         find_topic(runtime.platform, topic)
-        found = schema_versions(runtime.sources(), topic)
+        versions = schema_versions(runtime.sources(), topic)
     if as_json:
-        print_json_array(found)
+        print_json_array(versions)
         return
-    if not found:
+    if not versions:
         say(f"{topic} has no schema; deploy one with: leanops schema deploy {topic} FILE")
         return
+    columns = ("actor", "classification", "fingerprint")
     rows = [
-        [
-            row["version"],
-            row["activated_ts"].replace(microsecond=0),
-            row["actor"],
-            row["classification"],
-            row["fingerprint"],
-            "active" if row["active"] else "",
-        ]
-        for row in found
+        [row["version"], to_second(row["activated_ts"]), *map(row.get, columns), "active" if row["active"] else ""]
+        for row in versions
     ]
     print_table(("version", "activated", "by", "change", "fingerprint", ""), rows)
 
@@ -172,87 +167,83 @@ def _consent(rebuild: bool, recurate: bool | None, accept_missing: str | None) -
     return Consent(rebuild, recurate, accepted(accept_missing))
 
 
-def _go_live(runtime: "Runtime", wish: _Wish) -> None:
-    """Show what would change, ask, deploy, and say what was done."""
+def _go_live(runtime: "Runtime", request: _Request) -> None:
+    """Show what would change, ask, deploy, and report."""
     from leanops.usecases.schemas.deploy import deploy_schema
 
-    platform, topic = runtime.platform, wish.topic
-    plan = _agreed_plan(platform, wish)
+    platform, topic = runtime.platform, request.topic
+    plan = _agreed_plan(platform, request)
     tell_wait(runtime, topic)
-    with rows_of(0) as bar:
+    with counting("planning", None, "rows") as update:
         deployed = deploy_schema(
             platform,
             topic,
-            wish.text,
-            wish.source,
-            wish.consent,
+            request.text,
+            request.source,
+            request.consent,
             plan,
-            lambda what, done, rows: bar(done, f"{what}, of {rows:,} rows"),
-            action=wish.action,
+            lambda table, done, rows: update(done, f"{table}, of {rows:,} rows"),
+            action=request.action,
         )
     platform.schemas.clear_failed(topic)
-    _report(platform, wish, deployed, plan)
+    _report(platform, request, deployed, plan)
 
 
-def _agreed_plan(platform: "Platform", wish: _Wish) -> "SchemaPlan | None":
-    """What rows say to the schema, as far as they have to be asked; ends the command where someone says no."""
+def _agreed_plan(platform: "Platform", request: _Request) -> "SchemaPlan | None":
+    """The plan, None if no rows have to be tried; ends the command if the user does not agree."""
     from leanops.domain.schema.diff import difference
     from leanops.domain.schema.model import schema_from_json
     from leanops.usecases.schemas.plan_gate import gate
     from leanops.usecases.topics.registry import find_topic
     from leanops.views.schemas import difference_lines, plan_lines
 
-    find_topic(platform, wish.topic)
-    new = schema_from_json(wish.text, wish.source)
-    found = difference(platform.schemas.active(wish.topic), new)
-    if not found.changes and not wish.consent.recurate:
+    topic, consent = request.topic, request.consent
+    find_topic(platform, topic)
+    new = schema_from_json(request.text, request.source)
+    changes = difference(platform.schemas.active(topic), new)
+    if not changes.changes and not consent.recurate:
         return None
-    _check_allowed(wish, new, found)
+    _check_allowed(request, new, changes)
     with waiting("trying it on rows"):
-        tried = gate(platform, wish.topic, new, found, wish.consent, accept_unseen=wish.accept_unseen, is_shown=True)
-    for line in plan_lines(tried.plan.without_values()) if tried.plan else difference_lines(found):
+        tried = gate(platform, topic, new, changes, consent, accept_unseen=request.accept_unseen, is_shown=True)
+    for line in plan_lines(tried.plan.without_values()) if tried.plan else difference_lines(changes):
         note(f"  {line}")
     if tried.problems:
-        raise InvalidSchemaError(wish.source, tried.problems)
+        raise InvalidSchemaError(request.source, tried.problems)
     if tried.leaving:
-        them = "it" if tried.leaving == 1 else "them"
-        what = counted(tried.leaving, "key")
-        raise UsageError(f"{what} would leave Curated; let {them} go with --accept-missing {tried.leaving}")
-    confirm(f"Deploy this to {wish.topic}?", f"this changes topic {wish.topic!r}", yes=wish.yes)
+        leaving = counted(tried.leaving, "key")
+        raise UsageError(f"{leaving} would leave Curated; allow it with --accept-missing {tried.leaving}")
+    confirm(f"Deploy this to {topic}?", f"this changes topic {topic!r}", yes=request.yes)
     return tried.plan
 
 
-def _check_allowed(wish: _Wish, new: "Schema", found: "Difference") -> None:
-    """Refuse what need not even be tried on rows."""
+def _check_allowed(request: _Request, new: "Schema", changes: "Difference") -> None:
+    """Refuse what need not be tried on rows."""
     from leanops.usecases.schemas.validate import breaking_problems
     from leanops.views.schemas import difference_lines
 
     refusal = None
-    if not wish.consent.rebuild and any(breaking_problems(new, found)):
-        refusal = (
-            f"this breaks what {wish.topic} has in its tables; rebuild them with --rebuild, or set "
-            'policies.on_breaking to "rebuild"'
-        )
-    elif not wish.yes and not sys.stdin.isatty():
-        refusal = f"this changes topic {wish.topic!r}; try it on rows with: leanops schema plan, and confirm with --yes"
+    if not request.consent.rebuild and any(breaking_problems(new, changes)):
+        allow = 'rebuild the tables with --rebuild, or set policies.on_breaking to "rebuild"'
+        refusal = f"this is a breaking change for {request.topic}; {allow}"
+    elif not request.yes and not sys.stdin.isatty():
+        refusal = f"this changes topic {request.topic!r}; try it with: leanops schema plan, and confirm with --yes"
     if refusal:
-        for line in difference_lines(found):
+        for line in difference_lines(changes):
             note(f"  {line}")
         raise UsageError(refusal)
 
 
-def _report(platform: "Platform", wish: _Wish, deployed: "Deployed", plan: "SchemaPlan | None") -> None:
-    schema, name = deployed.schema, platform.rules.databases.curated_table(deployed.schema.table_name)
-    if wish.as_json:
-        said = {"topic": wish.topic, "version": schema.version, "is_new": deployed.is_new, "curated": name}
-        print_json({**said, "rebuilt": deployed.scope.value, "plan": plan})
+def _report(platform: "Platform", request: _Request, deployed: "Deployed", plan: "SchemaPlan | None") -> None:
+    schema, table = deployed.schema, platform.rules.databases.curated_table(deployed.schema.table_name)
+    if request.as_json:
+        result = {"topic": request.topic, "version": schema.version, "is_new": deployed.is_new, "curated": table}
+        print_json({**result, "rebuilt": deployed.scope.value, "plan": plan})
         return
-    anew = {"none": "", "curated": "; Curated was made anew", "both": "; Standardized and Curated were made anew"}
-    is_idle = not deployed.is_new and deployed.scope == "none"
-    state = (
-        f"is active{'' if deployed.is_new else ' already'}{'; nothing changed' if is_idle else anew[deployed.scope]}"
-    )
-    say(f"{wish.topic}: schema version {schema.version} {state}; Curated is {name}")
+    unchanged = "" if deployed.is_new else "; nothing changed"
+    rebuilt = {"curated": "; Curated was rebuilt", "both": "; Standardized and Curated were rebuilt"}
+    state = f"is {'' if deployed.is_new else 'already '}active{rebuilt.get(deployed.scope, unchanged)}"
+    say(f"{request.topic}: schema version {schema.version} {state}; Curated is {table}")
 
 
 def _active(platform: "Platform", topic: str) -> "Schema":
@@ -282,11 +273,9 @@ def _archived(platform: "Platform", topic: str, version: int) -> str:
 
 
 def _earlier(platform: "Platform", topic: str, version: int) -> int:
-    earlier = [one for one in platform.schemas.versions(topic) if one < version]
+    earlier = [number for number in platform.schemas.versions(topic) if number < version]
     if not earlier:
-        raise UsageError(
-            f"version {version} is the first schema of topic {topic!r}; there is nothing to compare it with"
-        )
+        raise UsageError(f"version {version} is the first schema of topic {topic!r}; there is none to compare it with")
     return earlier[-1]
 
 
@@ -295,8 +284,5 @@ def _print(topic: str, schema: "Schema") -> None:
 
     owner = f", owned by {schema.owner}" if schema.owner else ""
     say(f"{topic}: version {schema.version}{owner}; Curated table {schema.table_name}")
-    rows: list[list[Any]] = [
-        [one.name, one.path, str(one.type), "yes" if one.cde else "", one.pii, rules_of(one)]
-        for one in schema.payload_columns
-    ]
+    rows = [[c.name, c.path, str(c.type), "yes" if c.cde else "", c.pii, rules_of(c)] for c in schema.payload_columns]
     print_table(("column", "path", "type", "CDE", "PII", "default and rules"), rows)

@@ -1,4 +1,4 @@
-"""Topics taken over from a Pub/Sub project."""
+"""Topics registered from a Pub/Sub project."""
 
 import os
 import shlex
@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from leanops.domain.errors import PermanentError, UsageError
-from leanops.entrypoints.cli.exits import PROBLEMS
 from leanops.entrypoints.cli.home import opened
-from leanops.entrypoints.cli.options import Json
+from leanops.entrypoints.cli.options import PROBLEMS, DryRun, Json, Project, required
 from leanops.entrypoints.cli.output import note, print_json_array, print_table, say
 
 if TYPE_CHECKING:
@@ -21,22 +20,17 @@ if TYPE_CHECKING:
 
 HOOK_VARIABLE = "TFVARS_FILE"
 STANDARD_ERROR = 2
-Project = Annotated[
-    str | None,
-    typer.Option("--project", envvar="GOOGLE_CLOUD_PROJECT", help="Google project; or set GOOGLE_CLOUD_PROJECT."),
-]
-Prefix = Annotated[str, typer.Option("--prefix", help="Only topics whose id begins so.")]
+Prefix = Annotated[str, typer.Option("--prefix", help="Only topics whose id begins with this.")]
 Labels = Annotated[
     list[str] | None, typer.Option("--label", metavar="KEY=VALUE", help="Only topics with this label; repeatable.")
 ]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")]
 Tfvars = Annotated[
     Path | None,
-    typer.Option("--tfvars", metavar="FILE", help="Create nothing; write every topic for Terraform into this file."),
+    typer.Option("--tfvars", metavar="FILE", help="Create nothing; write all topics into this file, for Terraform."),
 ]
 Hook = Annotated[
     str | None,
-    typer.Option("--hook", metavar="CMD", help=f"Run this once the file is written; {HOOK_VARIABLE} says where it is."),
+    typer.Option("--hook", metavar="CMD", help=f"Run this after the file is written; {HOOK_VARIABLE} is its path."),
 ]
 
 
@@ -49,32 +43,31 @@ def discover(
     hook: Hook = None,
     as_json: Json = False,
 ) -> None:
-    """Compare with a Pub/Sub project: register new topics with subscription and queue, mark those that are gone."""
-    if not project:
-        raise UsageError("no Google project; say --project PROJECT, or set GOOGLE_CLOUD_PROJECT")
+    """Register the topics of a Pub/Sub project, with subscription and queue, and mark those that no longer exist."""
+    project = required(project)
     if hook and not tfvars:
-        raise UsageError("a hook runs after the file of --tfvars is written; say --tfvars FILE too")
+        raise UsageError("--hook runs after a file is written; give --tfvars FILE too")
     from leanops.usecases.topics.discover import Action, Wanted
 
     wanted = Wanted(prefix, dict(_label(text) for text in labels or []))
     with opened() as runtime:
-        found = _discovered(runtime, project, wanted, create=not (dry_run or tfvars))
+        topics = _discovered(runtime, project, wanted, create=not (dry_run or tfvars))
         if tfvars and not dry_run:
-            _write(runtime, tfvars, found)
+            _write(runtime, tfvars, topics)
     if tfvars and hook and not dry_run:
         _run(hook, tfvars)
     if as_json:
-        print_json_array(found)
+        print_json_array(topics)
     else:
-        _print(found)
+        _print(topics)
         if dry_run or tfvars:
-            note("nothing was created or marked" if dry_run else f"{tfvars} is written; nothing was created or marked")
-    if {one.action for one in found} & {Action.REFUSED, Action.FAILED}:
+            note("nothing was changed" if dry_run else f"{tfvars} was written; nothing else was changed")
+    if {topic.action for topic in topics} & {Action.REFUSED, Action.FAILED}:
         raise typer.Exit(PROBLEMS)
 
 
 def _discovered(runtime: "Runtime", project: str, wanted: "Wanted", *, create: bool) -> "list[Found]":
-    """What was found, and done unless nothing is to be created."""
+    """The topics, and what was done about each, or would be if nothing is to be created."""
     from leanops.runtimes.bridge import topic_listing
     from leanops.usecases.topics import discover
 
@@ -92,41 +85,43 @@ def _discovered(runtime: "Runtime", project: str, wanted: "Wanted", *, create: b
 def _label(text: str) -> tuple[str, str]:
     key, equals, value = text.partition("=")
     if not key or not equals:
-        raise UsageError(f"{text!r} is no label; write it as --label KEY=VALUE")
+        raise UsageError(f"{text!r} is not a label; write it as --label KEY=VALUE")
     return key, value
 
 
-def _write(runtime: "Runtime", file: Path, found: "list[Found]") -> None:
+def _write(runtime: "Runtime", file: Path, topics: "list[Found]") -> None:
     from leanops.usecases.topics.discover import tfvars
 
     try:
-        # Terraform must never read half of it.
+        # Terraform must never read half a file.
         scratch = file.with_name(f".{file.name}.new")
-        scratch.write_bytes(tfvars(runtime.platform, found))
+        scratch.write_bytes(tfvars(runtime.platform, topics))
         scratch.replace(file)
     except OSError as refused:
         raise UsageError(f"{file} cannot be written ({refused.strerror}); choose another place") from None
 
 
 def _run(hook: str, file: Path) -> None:
-    """Run the hook; what it prints goes to standard error, because ours is for the reader of the result."""
+    """Run the hook; what it prints goes to standard error, because standard output is for our own result."""
     try:
         words = shlex.split(hook)
         ended = subprocess.run(
             words, env=os.environ | {HOOK_VARIABLE: str(file.resolve())}, stdout=STANDARD_ERROR, check=False
         )
     except (OSError, ValueError, IndexError) as wrong:
-        why = getattr(wrong, "strerror", None) or "it is no command"
-        raise UsageError(f"the hook cannot be run ({why}); {file} is written") from None
+        why = getattr(wrong, "strerror", None) or "it is not a command"
+        raise UsageError(f"the hook cannot be run ({why}); {file} was written") from None
     if ended.returncode:
-        raise PermanentError(f"the hook ended with {ended.returncode}; {file} is written, run the hook again")
+        raise PermanentError(
+            f"the hook ended with exit code {ended.returncode}; {file} was written, run the hook again"
+        )
 
 
-def _print(found: "list[Found]") -> None:
+def _print(topics: "list[Found]") -> None:
     from leanops.usecases.topics.discover import Action
 
-    rows = [[one.topic, one.action.value, one.reason] for one in found if one.action is not Action.KNOWN]
+    rows = [[topic.topic, topic.action, topic.reason] for topic in topics if topic.action is not Action.KNOWN]
     if rows:
         print_table(("topic", "action", "reason"), rows)
-    actions = Counter(one.action.value for one in found)
-    say(", ".join(f"{count:,} {action}" for action, count in actions.items()) or "no topic fits")
+    actions = Counter(topic.action.value for topic in topics)
+    say(", ".join(f"{count:,} {action}" for action, count in actions.items()) or "no matching topic")

@@ -1,4 +1,4 @@
-"""What changed in the events of topics, and in their tables."""
+"""Changes in the events of topics and in their tables."""
 
 from datetime import timedelta
 from typing import Annotated
@@ -7,11 +7,11 @@ import typer
 
 from leanops.entrypoints.cli.home import opened
 from leanops.entrypoints.cli.options import Json
-from leanops.entrypoints.cli.output import counted, print_json_array, print_table, say
+from leanops.entrypoints.cli.output import counted, print_json_array, print_table, say, to_second
 
 DAYS = 30
 OneTopic = Annotated[str | None, typer.Argument(metavar="TOPIC", help="Only this topic; all if left out.")]
-Since = Annotated[int, typer.Option("--since", min=1, max=100_000, metavar="DAYS", help="Of the last so many days.")]
+Since = Annotated[int, typer.Option("--since", min=1, max=100_000, metavar="DAYS", help="Changes of this many days.")]
 
 
 def drift(topic: OneTopic = None, since: Since = DAYS, as_json: Json = False) -> None:
@@ -23,14 +23,11 @@ def drift(topic: OneTopic = None, since: Since = DAYS, as_json: Json = False) ->
         if topic:
             find_topic(runtime.platform, topic)
         after = runtime.platform.clock() - timedelta(days=since)
-        found = list_drift(runtime.sources(), topic=topic, after=after)
+        changes = list_drift(runtime.sources(), topic=topic, after=after)
     if as_json:
-        print_json_array(found)
+        print_json_array(changes)
         return
-    rows = [
-        [row["detected_ts"].replace(microsecond=0), row["topic_name"], row["source_layer"], sentence(row)]
-        for row in found
-    ]
+    rows = [[to_second(row["detected_ts"]), row["topic_name"], row["source_layer"], sentence(row)] for row in changes]
     if rows:
         print_table(("detected", "topic", "layer", "what"), rows)
-    say(f"{counted(len(found), 'change')} in {counted(since, 'day')}; look further back with --since")
+    say(f"{counted(len(changes), 'change')} in {counted(since, 'day')}; look further back with --since")

@@ -1,44 +1,34 @@
-"""Quarantined rows: listed and inspected."""
+"""Quarantined rows: list, show."""
 
-from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
 from leanops.entrypoints.cli.home import opened
 from leanops.entrypoints.cli.options import Json
-from leanops.entrypoints.cli.output import counted, note, print_json, print_json_array, print_table, say, shown
+from leanops.entrypoints.cli.output import (
+    counted,
+    limited,
+    note,
+    print_json,
+    print_json_array,
+    print_table,
+    say,
+    shown,
+    to_second,
+)
 
 app = typer.Typer(no_args_is_help=True)
 SHORT_ID = 12
-_SHOWN = ("topic_name", "layer", "status", "message_id")
-
-
-class Layer(StrEnum):
-    """The layer an error was found in."""
-
-    DLQ = "dlq"
-    STANDARDIZED = "standardized"
-    CURATED = "curated"
-
-
-class StatusName(StrEnum):
-    """What became of an error; resolved and superseded follow from the tables as they are now."""
-
-    OPEN = "open"
-    REPLAYED = "replayed"
-    RESOLVED = "resolved"
-    SUPERSEDED = "superseded"
-    DISCARDED = "discarded"
-    ALL = "all"
-
-
-_UNSETTLED = (StatusName.OPEN.name, StatusName.REPLAYED.name)
+_UNSETTLED = ("OPEN", "REPLAYED")
 TopicFilter = Annotated[str | None, typer.Option("--topic", metavar="TOPIC", help="Only this topic.")]
-RuleFilter = Annotated[str | None, typer.Option("--rule", metavar="RULE", help="Only this rule, like cde_missing.")]
-LayerFilter = Annotated[Layer | None, typer.Option("--layer", help="Only this layer.")]
+RuleFilter = Annotated[str | None, typer.Option("--rule", metavar="RULE", help="Only this rule, such as cde_missing.")]
+LayerFilter = Annotated[
+    Literal["dlq", "standardized", "curated"] | None, typer.Option("--layer", help="Only this layer.")
+]
 StatusFilter = Annotated[
-    StatusName | None, typer.Option("--status", help="Only with this status; open and replayed if left out.")
+    Literal["open", "replayed", "resolved", "superseded", "discarded", "all"] | None,
+    typer.Option("--status", help="Only with this status; open and replayed if left out."),
 ]
 Limit = Annotated[int, typer.Option("--limit", min=1, max=100_000, help="At most this many, newest first.")]
 ErrorId = Annotated[str, typer.Argument(metavar="ERROR_ID", help="Id of the error, or its first characters.")]
@@ -53,53 +43,44 @@ def list_(
     limit: Limit = 20,
     as_json: Json = False,
 ) -> None:
-    """List quarantined rows, newest first, with every rule broken."""
+    """List quarantined rows, newest first, with every rule they break."""
     with opened() as runtime:
         from leanops.usecases.topics.registry import find_topic
         from leanops.views.errors import Wanted, list_errors, summary
 
         if topic:
             find_topic(runtime.platform, topic)
-        found = list_errors(runtime.sources(), Wanted(topic, known_rule(rule), layer, _statuses(status)), limit)
+        statuses = _UNSETTLED if status is None else None if status == "all" else (status.upper(),)
+        page = list_errors(runtime.sources(), Wanted(topic, known_rule(rule), layer, statuses), limit)
     if as_json:
-        print_json_array(found.rows)
+        print_json_array(page.rows)
         return
+    columns = ("topic_name", "layer", "status", "message_id")
     rows = [
-        [
-            row["error_id"][:SHORT_ID],
-            row["detected_ts"].replace(microsecond=0),
-            *(row[name] for name in _SHOWN),
-            summary(row["failures"]),
-        ]
-        for row in found.rows
+        [row["error_id"][:SHORT_ID], to_second(row["detected_ts"]), *map(row.get, columns), summary(row["failures"])]
+        for row in page.rows
     ]
     if rows:
         print_table(("error", "detected", "topic", "layer", "status", "message", "failures"), rows)
-    said = f"the newest {limit:,}; more with --limit" if len(rows) == limit else counted(len(rows), "error")
-    passed = status is None and found.passed
-    say(f"{said}; {found.passed:,} resolved or superseded left out, see them with --status all" if passed else said)
-
-
-def _statuses(status: StatusName | None) -> tuple[str, ...] | None:
-    if status is None:
-        return _UNSETTLED
-    return None if status is StatusName.ALL else (status.name,)
+    passed = f"; {page.passed:,} resolved or superseded, shown with --status all" if page.passed else ""
+    say(limited(len(rows), "error", limit) + (passed if status is None else ""))
 
 
 @app.command()
 def show(error_id: ErrorId, as_json: Json = False) -> None:
-    """Show one error and its event, fetched from RAW, or from the archive of dead letters."""
+    """Show one error and its event, read from RAW or from the archive of dead letters."""
     with opened() as runtime:
+        from leanops.domain.failures import DEAD_LETTERS
         from leanops.entrypoints.cli.ingest.dlq import show_dead_letter
         from leanops.views.errors import find_error, payload_of
 
         sources = runtime.sources()
         error = find_error(sources, error_id)
-        if error["layer"] == Layer.DLQ:
+        if error["layer"] == DEAD_LETTERS:
             show_dead_letter(runtime, error, as_json)
             return
         payload = payload_of(sources, error)
-    note("the payload is the event as it was received; it may hold personal data", style="yellow")
+    note("the event is shown as it was received; it may hold personal data", style="yellow")
     text = payload.text if payload else None
     if as_json:
         print_json({**error, "payload": text, "copies": payload.copies if payload else 0})
@@ -108,25 +89,25 @@ def show(error_id: ErrorId, as_json: Json = False) -> None:
     if payload is None:
         say(f"the event is no longer in {error['source']}")
     else:
-        say(f"payload, {len(payload.text.encode()):,} bytes, {payload.copies} in RAW:")
+        size, copies = len(payload.text.encode()), counted(payload.copies, "row")
+        say(f"payload, {counted(size, 'byte')}, {copies} in RAW:")
         say(payload.text)
 
 
 def print_error(error: dict[str, Any]) -> None:
-    """The row, and a line for each rule it broke."""
-    told = error["stored_status"] != error["status"]
-    left_out = ("failures",) if told else ("failures", "stored_status")
+    """Print the row, and a line for each rule it breaks."""
+    has_changed = error["stored_status"] != error["status"]
+    left_out = ("failures",) if has_changed else ("failures", "stored_status")
     rows = [[name, shown(value)] for name, value in error.items() if name not in left_out]
     print_table(("error", ""), rows)
     say("")
     columns = ("rule", "column", "path", "message", "value")
-    failures = [[failure[column] for column in columns] for failure in error["failures"]]
-    print_table(columns, failures)
+    print_table(columns, [[failure[column] for column in columns] for failure in error["failures"]])
     say("")
 
 
 def known_rule(rule: str | None) -> str | None:
-    """The rule itself if it is on the list; a typo is told."""
+    """The rule; raises UsageError with the nearest name if it does not exist."""
     import difflib
 
     from leanops.domain.errors import UsageError
@@ -135,6 +116,6 @@ def known_rule(rule: str | None) -> str | None:
     known = reasons()
     if rule is None or rule in known:
         return rule
-    close = [one for one in known if rule in one] or difflib.get_close_matches(rule, known, n=1)
+    close = [name for name in known if rule in name] or difflib.get_close_matches(rule, known, n=1)
     hint = f"did you mean {close[0]}?" if close else f"use one of {', '.join(known)}"
     raise UsageError(f"there is no rule {rule!r}; {hint}")

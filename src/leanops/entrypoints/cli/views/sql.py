@@ -1,4 +1,4 @@
-"""Questions to the tables."""
+"""Queries over the tables."""
 
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated
@@ -18,7 +18,7 @@ Limit = Annotated[int, typer.Option("--limit", min=1, help="Rows shown as text; 
 
 
 def sql(statement: Statement, as_json: Json = False, limit: Limit = 100) -> None:
-    """Ask the tables, read-only: DuckDB over Iceberg, without Spark. "show tables" lists them."""
+    """Query the tables, read-only: DuckDB over Iceberg, without Spark. "show tables" lists them."""
     with opened() as runtime:
         answer = runtime.sources().query.ask(statement)
         if as_json:

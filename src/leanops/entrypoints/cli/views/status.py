@@ -1,12 +1,13 @@
-"""The health of every topic, and of what brings its events."""
+"""The health of every topic and of the background parts."""
 
 from collections.abc import Sequence
 from datetime import datetime
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from leanops.entrypoints.cli.home import opened
 from leanops.entrypoints.cli.options import Json
-from leanops.entrypoints.cli.output import colored, console, counted, print_json, print_table, say
+from leanops.entrypoints.cli.output import NO_TOPICS, colored, counted, print_json, print_table, say
 
 if TYPE_CHECKING:
     from leanops.views.background import Background, WorkerStatus
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def status(as_json: Json = False) -> None:
-    """Show every topic: rows per layer, lag, errors, balance; then what waits before RAW, and who works on it."""
+    """Show every topic: rows per layer, lag, errors, balance; then the background parts and what waits before RAW."""
     with opened() as runtime:
         from leanops.views.status import status as all_topics
 
@@ -27,80 +28,67 @@ def status(as_json: Json = False) -> None:
         show(topics)
         show_background(before)
     else:
-        say("no topics yet; add one with: leanops topics add TOPIC")
+        say(NO_TOPICS)
 
 
 def show(topics: "Sequence[TopicStatus]") -> None:
-    """The topics as a table, and below it what is wrong with any of them."""
+    """Print the topics as a table, and below it what is wrong with them."""
     columns = ("topic", "status", "schema", "RAW", "Standardized", "Curated", "parse errors", "errors", "lag")
+    counts = attrgetter("raw_rows", "standardized_rows", "curated_rows", "parse_errors", "errors")
     rows = [
         [
             topic.topic,
             topic.state,
             topic.schema_version if topic.schema_version is not None else "none",
-            topic.raw_rows,
-            topic.standardized_rows,
-            topic.curated_rows,
-            topic.parse_errors,
-            topic.errors,
+            *counts(topic),
             topic.lag_rows if topic.lag_rows is not None else "unknown",
             _moment(topic.last_batch_at),
             _balance(topic),
         ]
         for topic in topics
     ]
-    screen = console()
     print_table((*columns, "last batch", "balance"), rows, grouped=True)
     for topic in topics:
         for complaint in topic.balance.complaints():
-            screen.print(f"{topic.topic}: OUT OF BALANCE: {complaint}", style="bold red")
+            say(f"{topic.topic}: OUT OF BALANCE: {complaint}", style="bold red")
         for note in topic.balance.notes:
-            screen.print(f"{topic.topic}: {note}", style="dim")
+            say(f"{topic.topic}: {note}", style="dim")
         for layer, failure in topic.failures.items():
-            screen.print(f"{topic.topic}: {layer} {failure}", style="red")
+            say(f"{topic.topic}: {layer} {failure}", style="red")
         for warning in topic.warnings:
             say(f"{topic.topic}: warning: {warning}", style="yellow")
         if topic.operation:
             say(f"{topic.topic}: {topic.operation.sentence}", style="yellow")
         if topic.reason:
-            screen.print(f"{topic.topic}: {topic.status.lower()}: {topic.reason}", style="yellow")
+            say(f"{topic.topic}: {topic.status.lower()}: {topic.reason}", style="yellow")
 
 
 def show_background(before: "Background") -> None:
-    """The background parts as a table, and what waits for them."""
+    """Print the background parts as a table, and what waits for them."""
     if before.workers:
         say("")
         rows = [
-            [
-                worker.part,
-                worker.worker,
-                _moment(worker.since),
-                _moment(worker.beat),
-                worker.done,
-                worker.failed,
-                _health(worker),
-            ]
-            for worker in before.workers
+            [w.part, w.worker, _moment(w.since), _moment(w.beat), w.done, w.failed, _health(w)] for w in before.workers
         ]
         print_table(("part", "worker", "since", "heard", "done", "failed", "health"), rows, grouped=True)
     waiting = {
         "in queues": before.queued,
         "in the delivery buffer": before.delivery.records + before.delivery.claimed,
-        "dead letters to be drained": before.undrained,
+        "dead letters not drained yet": before.undrained,
     }
-    said = ", ".join(f"{count:,} {where}" for where, count in waiting.items() if count)
+    summary = ", ".join(f"{count:,} {place}" for place, count in waiting.items() if count)
     if before.shortage:
-        say(f"no more events are taken in: {before.shortage}", style="bold red")
-    if said:
+        say(f"no events are taken in: {before.shortage}", style="bold red")
+    if summary:
         is_served = any(not worker.is_silent for worker in before.workers)
-        hint = "" if is_served else "; leanops serve brings them on"
-        say(f"before RAW: {said}{hint}")
+        hint = "" if is_served else "; process them with: leanops serve"
+        say(f"before RAW: {summary}{hint}")
     for queue, depth in before.queues.items():
         oldest_s = before.oldest_s(queue)
         if depth.messages and oldest_s is not None:
             say(f"{queue}: {counted(depth.messages, 'message')}, the oldest sent {_ago(oldest_s)} ago")
     for queue, reason in before.stopped.items():
-        say(f"{queue}: stopped by its circuit breaker: {reason}; see leanops breaker show", style="bold red")
+        say(f"{queue}: stopped by its circuit breaker: {reason}; see: leanops breaker show", style="bold red")
 
 
 def _health(worker: "WorkerStatus") -> Any:
