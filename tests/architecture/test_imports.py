@@ -51,6 +51,8 @@ def test_every_import_respects_the_layers() -> None:
         ("usecases/pipeline/intruder.py", "import leanops.usecases.operations.swap", "Features"),
         ("usecases/dlq/intruder.py", "import leanops.usecases.schemas.deploy", "Features"),
         ("domain/table/intruder.py", "import leanops.domain.payload.flatten", "Domain"),
+        ("emulation/verify/intruder.py", "import leanops.emulation.play.feed", "Emulation"),
+        ("emulation/report/intruder.py", "import leanops.emulation.play.homes", "Emulation"),
         ("entrypoints/cli/intruder.py", "import leanops.adapters.sql.state", "Entry points"),
     ],
 )

@@ -17,8 +17,7 @@ from leanops.emulation.events.generator import Message
 from leanops.emulation.events.kinds import SOAK as RATES
 from leanops.emulation.events.kinds import Kind
 from leanops.emulation.play import soak
-from leanops.emulation.play.crew import WHEN_TOLD, Crew
-from leanops.emulation.play.guard import left
+from leanops.emulation.play.crew import WATCHED, Crew
 from leanops.emulation.play.homes import fresh_home, scenario_of
 from leanops.emulation.play.pace import Kills, Pace, seconds_of
 from leanops.emulation.play.phases import Emulation
@@ -30,17 +29,13 @@ from leanops.runtimes.embedded import Embedded, create_home
 from leanops.usecases.topics.registry import add_topics
 from tests.support.pubsub.living import living, until
 
-PATIENT = (sys.executable, "-c", "import time; print('at work', flush=True); time.sleep(600)")
+PATIENT = ("import time; print('at work', flush=True); time.sleep(600)",)
 PARENT = (
-    sys.executable,
-    "-c",
-    "import subprocess, sys, time; subprocess.Popen(sys.argv[1:]); time.sleep(600)",
+    "import subprocess, sys, time; subprocess.Popen([sys.executable, '-c', *sys.argv[1:]]); time.sleep(600)",
     *PATIENT,
 )
-BRIEF = (sys.executable, "-c", "print('I give up'); raise SystemExit(7)")
+BRIEF = ("print('I give up'); raise SystemExit(7)",)
 STUBBORN = (
-    sys.executable,
-    "-c",
     "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('deaf', flush=True); time.sleep(600)",
 )
 
@@ -165,8 +160,6 @@ def test_workers_are_asked_to_stop_and_only_a_deaf_one_is_killed(tmp_path: Path)
 
 def test_a_worker_that_fails_when_it_is_asked_to_stop_is_told(tmp_path: Path) -> None:
     failing = (
-        sys.executable,
-        "-c",
         "import signal, sys, time; signal.signal(signal.SIGTERM, lambda *_: sys.exit('I cannot stop')); "
         "print('at work', flush=True); time.sleep(600)",
     )
@@ -175,14 +168,6 @@ def test_a_worker_that_fails_when_it_is_asked_to_stop_is_told(tmp_path: Path) ->
         with pytest.raises(EmulationError, match=r"the worker failing ended by itself with 1; .*I cannot stop$"):
             crew.stop(patience_s=30.0)
     assert not living(tmp_path)
-
-
-def test_a_worker_nobody_told_to_begin_never_does(tmp_path: Path) -> None:
-    begun = (*WHEN_TOLD, "touch", str(tmp_path / "begun"))
-    assert subprocess.run(begun, input=b"").returncode != 0
-    assert not (tmp_path / "begun").exists()
-    assert subprocess.run(begun, input=b"go\n").returncode == 0
-    assert (tmp_path / "begun").exists()
 
 
 OWNER = """
@@ -209,8 +194,9 @@ def test_no_worker_outlives_its_owner_however_that_ends(tmp_path: Path, number: 
     until(lambda: not living(tmp_path))
 
 
-def test_the_guard_kills_what_was_begun_and_has_not_ended() -> None:
-    assert left(["+12\n", "+13\n", "-12\n", "+14\n"]) == {13, 14}
+def test_a_worker_whose_owner_is_gone_before_it_starts_ends_at_once() -> None:
+    watched = [sys.executable, "-c", WATCHED + PATIENT[0]]
+    assert subprocess.run(watched, input=b"", timeout=60).returncode == -signal.SIGKILL
 
 
 def test_the_first_interrupt_ends_publishing_and_the_second_everything() -> None:
@@ -289,7 +275,7 @@ def test_the_publisher_sends_every_event_once_and_the_ledger_has_them(runtime: E
 
 
 def test_the_environment_names_the_home(tmp_path: Path) -> None:
-    seen = (sys.executable, "-c", "import os, time; print(os.environ['LEANOPS_HOME'], flush=True); time.sleep(600)")
+    seen = ("import os, time; print(os.environ['LEANOPS_HOME'], flush=True); time.sleep(600)",)
     with Crew(tmp_path, {"seen": seen}):
         until(lambda: (tmp_path / "logs" / "seen.log").read_text() == f"{tmp_path}\n")
         assert os.environ.get("LEANOPS_HOME") != str(tmp_path)

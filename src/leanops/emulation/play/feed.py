@@ -1,5 +1,6 @@
 """Events from the generator to RAW: a process of its own makes and sends them, this one processes and delivers."""
 
+import gc
 import json
 import threading
 import time
@@ -7,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from functools import partial
 from itertools import islice
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,7 +16,7 @@ from leanops.domain.errors import EmulationError, QueueStoppedError
 from leanops.domain.event.envelope import Envelope
 from leanops.emulation import ledger
 from leanops.emulation.events.generator import Message
-from leanops.emulation.play.parent import begin_making
+from leanops.emulation.play.watchdog import end_with_parent
 from leanops.emulation.scenario import PUBSUB, Scenario
 from leanops.ports.queue import DEAD
 from leanops.runtimes.background import queues_of, stream_of
@@ -42,7 +43,7 @@ class Feed:
         self._runtime = runtime
         self._crossing: Crossing | None = None
         # A fork of a process with threads and a JVM may hang.
-        self._makers = ProcessPoolExecutor(1, mp_context=get_context("spawn"), initializer=begin_making)
+        self._makers = ProcessPoolExecutor(1, mp_context=get_context("spawn"), initializer=_begin_making)
 
     def close(self) -> None:
         self._makers.shutdown(cancel_futures=True)
@@ -69,6 +70,15 @@ class Feed:
                 prepare(scenario.names(), self._runtime.settings.bridge.subscription)
             self._crossing = Crossing(self._runtime, partial(land, self._runtime))
         return self._crossing
+
+
+def _begin_making() -> None:
+    """Prepare a process that makes events."""
+    parent = parent_process()
+    assert parent is not None
+    end_with_parent(parent.sentinel)
+    # Events are many and hold no cycles: collecting them is a fifth of the work.
+    gc.disable()
 
 
 def _parts(scenario: Scenario, phase: str) -> list[tuple[str, int, int]]:

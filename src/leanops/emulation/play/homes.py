@@ -12,16 +12,15 @@ from leanops.adapters.files.folder import SCRATCH
 from leanops.domain.errors import UsageError
 from leanops.emulation import ledger
 from leanops.emulation.play import crew
-from leanops.emulation.report import numbers
-from leanops.emulation.scenario import FILE, Scenario
+from leanops.emulation.scenario import FILE, REPORT, Scenario
 from leanops.runtimes.embedded import create_home, make_private
 
-LOCK, BRIDGE_LOG = "emulation.lock", "bridge.log"
+LOCK = "emulation.lock"
 _DATABASES = ("catalog.db", "state.db", "queue.db", "delivery.db")
 NAMES = {
     *(FILE, LOCK, "leanops.toml", "pii.key", "warehouse", "schemas", "scratch", "files"),
     *(f"{name}{more}" for name in _DATABASES for more in ("", "-wal", "-shm", "-journal")),
-    *(ledger.FOLDER, crew.LOGS, BRIDGE_LOG, numbers.FILE),
+    *(ledger.FOLDER, crew.LOGS, REPORT),
 }
 """What an emulation has in its home, beside files half written."""
 

@@ -1,8 +1,9 @@
-"""Events through Pub/Sub: published to topics of a project, and brought into the home's queues by a bridge."""
+"""Events through Pub/Sub: published to the topics of a project, and brought into the home's queues by a bridge."""
 
 import asyncio
 import os
 import signal
+import sys
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
@@ -13,10 +14,9 @@ import msgspec
 
 from leanops.domain.errors import PermanentError, UsageError
 from leanops.emulation.events.generator import Message
-from leanops.emulation.play.homes import BRIDGE_LOG
-from leanops.emulation.play.parent import when_gone
 from leanops.runtimes.bridge import at_home, bridge_of, pubsub, subscriptions_of
 from leanops.runtimes.embedded import Embedded
+from leanops.settings import load_settings
 
 if TYPE_CHECKING:
     from leanops.adapters.gcp.publisher import PubSubPublisher
@@ -27,18 +27,18 @@ LABEL = ("leanops", "emulation")
 
 
 def project() -> str:
-    """The project whose topics are used; raises where the environment names no endpoint."""
-    found = os.environ.get("GOOGLE_CLOUD_PROJECT")
-    if not found:
+    """The project whose topics are used; raises UsageError if the environment does not name one."""
+    name = os.environ.get("GOOGLE_CLOUD_PROJECT")
+    if not name:
         raise UsageError(
-            "no Pub/Sub endpoint; set GOOGLE_CLOUD_PROJECT to a Google project that is there for tests, or to any word "
-            "and PUBSUB_EMULATOR_HOST to the address of the emulator"
+            "no Pub/Sub endpoint; set GOOGLE_CLOUD_PROJECT to a Google project for tests, or to any word and "
+            "PUBSUB_EMULATOR_HOST to the address of the emulator"
         )
     try:
-        import leanops.adapters.gcp.publisher  # noqa: F401 - to say now what is missing
+        import leanops.adapters.gcp.publisher  # noqa: F401 - to fail now if it is missing
     except ModuleNotFoundError as missing:
         raise PermanentError("Pub/Sub needs Google's client; install it with: pip install 'leanops[gcp]'") from missing
-    return found
+    return name
 
 
 @lru_cache(maxsize=1)
@@ -50,17 +50,17 @@ def _publisher(of: str) -> "PubSubPublisher":
 
 
 def publish(topic: str, made: Sequence[Message]) -> tuple[list[Message], list[str]]:
-    """Messages to the topic; as they were sent, and the ids that Pub/Sub gave them."""
+    """Publish messages; returns them as they were sent, and the ids that Pub/Sub gave them."""
     from leanops.adapters.gcp.publisher import NO_TEXT
 
-    ids = _publisher(project()).publish(topic, [one.text.encode() for one in made])
+    ids = _publisher(project()).publish(topic, [message.text.encode() for message in made])
     without_text = msgspec.json.encode(NO_TEXT).decode()
-    return [one if one.text else one._replace(attributes=without_text) for one in made], ids
+    return [message if message.text else message._replace(attributes=without_text) for message in made], ids
 
 
 @contextmanager
 def _ours(topics: Collection[str], subscription: str) -> "Iterator[tuple[PubSubTopics, dict[str, str]]]":
-    """The project and topic → subscription, none of which is somebody else's; raises UsageError where one is."""
+    """The project and topic → subscription; raises UsageError if one of them belongs to somebody else."""
     from leanops.adapters.gcp.topics import PubSubTopics
 
     listing, names = PubSubTopics(project()), {topic: subscription.replace("{topic}", topic) for topic in topics}
@@ -68,28 +68,28 @@ def _ours(topics: Collection[str], subscription: str) -> "Iterator[tuple[PubSubT
         for topic in listing.topics():
             if topic.name in names and LABEL not in topic.labels.items():
                 raise UsageError(
-                    f"topic {topic.name} of project {listing.project} is no emulation's; use a project of its own, or "
-                    "the emulator"
+                    f"topic {topic.name} of project {listing.project} does not belong to an emulation; use a project "
+                    "of its own, or the emulator"
                 )
         held = listing.subscriptions()
         for name in names.values():
             if name in held and not held[name].is_ours:
                 raise UsageError(
-                    f"subscription {name} of project {listing.project} is no bridge's; use another project"
+                    f"subscription {name} of project {listing.project} does not belong to a bridge; use another project"
                 )
         yield listing, names
     finally:
         listing.close()
 
 
-def check(topics: Collection[str], subscription: str) -> None:
-    """Raise UsageError where a topic or its subscription is somebody else's."""
-    with _ours(topics, subscription):
+def check(topics: Collection[str]) -> None:
+    """Raise UsageError if a topic or its subscription belongs to somebody else; nothing is created."""
+    with _ours(topics, load_settings(None).bridge.subscription):
         pass
 
 
 def prepare(topics: Collection[str], subscription: str) -> None:
-    """A topic and an empty subscription for each; what an earlier emulation left in one is gone."""
+    """Create every topic with an empty subscription; what an earlier emulation left in one is removed."""
     with _ours(topics, subscription) as (listing, names):
         for topic, name in names.items():
             _publisher(listing.project).create(topic, LABEL)
@@ -97,29 +97,23 @@ def prepare(topics: Collection[str], subscription: str) -> None:
             listing.subscribe(topic, name)
 
 
-def run_bridge(home: Path, of: str) -> None:
-    """The bridge, until it is told to stop or the emulation is gone."""
-    # A terminal sends Ctrl-C to every process; the emulation decides when the bridge ends.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    runtime = Embedded(home)
+def run_bridge(home: str) -> None:
+    """Run a bridge into the queues of a home until SIGTERM."""
+    runtime = Embedded(Path(home))
     try:
-        asyncio.run(_bridged(runtime, of))
+        asyncio.run(_bridge(runtime))
     finally:
         runtime.close()
 
 
-async def _bridged(runtime: Embedded, of: str) -> None:
-    loop, stopping, side = asyncio.get_running_loop(), asyncio.Event(), at_home(runtime)
-    loop.add_signal_handler(signal.SIGTERM, stopping.set)
-    when_gone(lambda: loop.call_soon_threadsafe(stopping.set))
-    source = pubsub()
-    with (runtime.home / BRIDGE_LOG).open("a", encoding="utf-8") as log:
+async def _bridge(runtime: Embedded) -> None:
+    stopping, side, source = asyncio.Event(), at_home(runtime), pubsub()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopping.set)
 
-        def tell(event: str, **facts: object) -> None:
-            log.write(f"{event} {facts}\n")
-            log.flush()
+    def log(event: str, **facts: object) -> None:
+        sys.stderr.write(f"{event} {facts}\n")
 
-        try:
-            await bridge_of(side, source, subscriptions_of(side, of, ()), tell).run(stopping)
-        finally:
-            await source.close()
+    try:
+        await bridge_of(side, source, subscriptions_of(side, project(), ()), log).run(stopping)
+    finally:
+        await source.close()

@@ -1,6 +1,5 @@
 """A soak: events at a steady rate while workers of their own bring them to Curated and are killed now and then."""
 
-import sys
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -26,7 +25,7 @@ pipeline.lease_s = 20
 pipeline.backoff_s = 2
 spark.java_options = "-XX:+UseParallelGC -XX:TieredStopAtLevel=1"
 """
-_SERVE = (sys.executable, "-P", "-c", "from leanops.entrypoints.cli.app import main; main()", "serve")
+_SERVE = ("from leanops.entrypoints.cli.app import main; main()", "serve")
 WORKERS = {
     "processor": (*_SERVE, "--only", "processor", "--only", "dead-letters", "--only", "schemas"),
     "delivery": (*_SERVE, "--only", "delivery"),

@@ -11,7 +11,6 @@ from leanops.emulation.verify.boundaries import Run
 from leanops.emulation.verify.found import Check
 from leanops.emulation.verify.verdict import TopicVerdict, Verdict
 
-FILE = "report.html"
 SLOWEST = 8
 
 

@@ -116,6 +116,10 @@ def planned(topics: int, seed: int, rates: str = "", through: str = "queue") -> 
 
     scenario = Scenario(seed=seed, topics=topics, rates=rates, through=through)
     scenario.check()
+    if through == "pubsub":
+        from leanops.emulation.play.pubsub import check
+
+        check(scenario.names())
     return scenario
 
 

@@ -31,11 +31,12 @@ def written(
     home: Path, scenario: "Scenario", verdict: "Verdict", seconds: float | None = None
 ) -> "tuple[Report, Path]":
     """The report, and the file in the home that shows it."""
-    from leanops.emulation.report.numbers import FILE, report_of
+    from leanops.emulation.report.numbers import report_of
     from leanops.emulation.report.page import page_of
+    from leanops.emulation.scenario import REPORT
 
     report = report_of(scenario, verdict, seconds)
-    file = home.expanduser().resolve() / FILE
+    file = home.expanduser().resolve() / REPORT
     file.write_text(page_of(report), encoding="utf-8")
     return report, file
 
