@@ -1,4 +1,4 @@
-"""The ledger: every message as it was sent, beside what must become of it; Parquet files in the home."""
+"""The ledger: every message as it was sent, and what must become of it, in Parquet files in the home."""
 
 from collections.abc import Sequence
 from hashlib import sha256
@@ -29,10 +29,7 @@ _FIELDS = {
     "idempotency_key": pa.string(),
     "attributes": pa.string(),
 }
-"""Beside these, one column for each leaf of the profile, named by its path."""
-
-
-_STAMPS = ("message_id", "publish_us", "ingestion_ms")
+"""The columns, beside one for each leaf of the profile, named by its path."""
 
 
 def write(
@@ -43,26 +40,22 @@ def write(
     messages: Sequence[Message],
     ids: Sequence[str] | None = None,
 ) -> None:
-    """One part of a topic's ledger; messages that got their ids on the way have times that only RAW knows."""
-    told = dict(zip(Message._fields, zip(*messages, strict=True), strict=True))
-    told["content"] = tuple(map(content, told["text"]))
-    columns = [
-        pa.array(told[name], kind) if ids is None or name not in _STAMPS else _stamped(name, kind, ids)
-        for name, kind in _FIELDS.items()
-    ]
-    cells = [pa.array(column, pa.string()) for column in zip(*told["cells"], strict=True)]
+    """Write a part of a topic's ledger; only RAW knows the times of messages that got their `ids` from Pub/Sub."""
+    values = dict(zip(Message._fields, zip(*messages, strict=True), strict=True))
+    values["content"] = tuple(map(content, values["text"]))
+    if ids is not None:
+        unknown = (None,) * len(ids)
+        values |= {"message_id": tuple(ids), "publish_us": unknown, "ingestion_ms": unknown}
+    columns = [pa.array(values[name], kind) for name, kind in _FIELDS.items()]
+    cells = [pa.array(column, pa.string()) for column in zip(*values["cells"], strict=True)]
     names = [*_FIELDS, *(leaf.canonical for leaf in profile.leaves)]
     folder = home / FOLDER / topic
     folder.mkdir(parents=True, exist_ok=True)
     pq.write_table(pa.table([*columns, *cells], names=names), folder / f"{part}.parquet", compression="lz4")
 
 
-def _stamped(name: str, kind: pa.DataType, ids: Sequence[str]) -> pa.Array:
-    return pa.array(ids, kind) if name == "message_id" else pa.nulls(len(ids), kind)
-
-
 def content(text: str) -> str:
-    """What stands in the ledger for a text, so that RAW's can be compared with it."""
+    """The hash that the ledger has of a text, to compare that of RAW with."""
     return sha256(text.encode()).hexdigest()
 
 

@@ -1,8 +1,7 @@
-"""What an emulation is made of; written in its home, so that its phases may run one by one."""
+"""The scenario of an emulation; it is kept in the home, so that phases can run one by one."""
 
 from dataclasses import replace
 from datetime import timedelta
-from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -10,7 +9,7 @@ import msgspec
 from leanops.adapters.files.folder import write_whole
 from leanops.domain.errors import UsageError
 from leanops.emulation.events.generator import Phase, Stream, phases, soak
-from leanops.emulation.events.kinds import DAY2, QUEUE_ONLY, Rates, with_rates
+from leanops.emulation.events.kinds import DAY2, QUEUE_ONLY, with_rates
 from leanops.emulation.events.profile import Profile
 from leanops.emulation.events.profiles import PROFILES
 
@@ -19,14 +18,14 @@ QUEUE, PUBSUB = "queue", "pubsub"
 """Where events enter."""
 SOAK, TURNS_PER_SECOND, LEAST_CHUNK = "soak", 10, 20
 DAYS = {"day1": 1_000_000, "day2": 50_000, "day4": 5_000}
-"""Events of each day, unless somebody says otherwise."""
+"""The default number of events of each day."""
 BACKLOG, CYCLE, REST = "cycle over the backlog", "cycle", "process what is left"
 READ_BY = {"day1": ("schema", BACKLOG), "day2": ("day2", CYCLE), "day4": ("day4", CYCLE), SOAK: (SOAK, REST)}
-"""Phase → phase and name of the step that has to read what it published."""
+"""Phase → phase and name of the step that must read what it published."""
 
 
 class Step(msgspec.Struct, frozen=True):
-    """One thing an emulation did, and how long it took."""
+    """A step of an emulation, and how long it took."""
 
     phase: str
     what: str
@@ -42,24 +41,22 @@ class Scenario(msgspec.Struct, tag_field="made_by", tag="leanops emulate", forbi
     rates: str = ""
     through: str = QUEUE
     events: dict[str, int] = {}
-    """Phase → events it published, for those that ran; of a soak, those it was to publish."""
+    """Phase that ran → the events it published; for a soak, the events it was to publish."""
     rate: int = 0
-    """Events a second of a soak."""
+    """Events per second of a soak."""
     kills: dict[str, int] = {}
     """Worker → how often a soak killed it."""
     steps: list[Step] = []
 
     def names(self) -> dict[str, Profile]:
-        """The topics and their profiles, in turn."""
-        found: dict[str, Profile] = {}
-        for at in range(self.topics):
-            profile, round_ = PROFILES[at % len(PROFILES)], at // len(PROFILES)
-            found[f"{profile.name}_{round_ + 1}" if round_ else profile.name] = profile
-        return found
+        """The topics and their profiles, which take turns."""
+        rounds = (divmod(at, len(PROFILES)) for at in range(self.topics))
+        profiles = ((round_, PROFILES[at]) for round_, at in rounds)
+        return {f"{profile.name}_{round_ + 1}" if round_ else profile.name: profile for round_, profile in profiles}
 
     @property
     def is_processed(self) -> bool:
-        """Whether everything that was published has had its cycle, so that nothing may be on its way."""
+        """Whether everything that was published has had its cycle, so that nothing may still be on its way."""
         done = {(step.phase, step.what) for step in self.steps}
         return all(READ_BY[phase] in done for phase in self.events)
 
@@ -71,22 +68,21 @@ class Scenario(msgspec.Struct, tag_field="made_by", tag="leanops emulate", forbi
             raise UsageError(f"{' and '.join(QUEUE_ONLY)} cannot be sent through Pub/Sub; leave them out of --rates")
 
     def check_size(self, phase: str, events: int) -> None:
-        """Raise UsageError where a topic would get no event: it could not be verified."""
+        """Raise UsageError if a topic would get no event: it could not be verified."""
         if events < self.topics:
             how = "a longer --for or a higher --rate" if phase == SOAK else f"--events {self.topics} or more"
             raise UsageError(f"{phase} needs an event for each topic: {how}")
 
     def phase(self, name: str) -> Phase:
-        adjusted = partial(_adjusted, self.rates)
         if name == SOAK:
-            return soak(adjusted, timedelta(seconds=self.events[SOAK] / self.rate))
-        phase = phases(adjusted)[name]
+            return soak(self.rates, timedelta(seconds=self.events[SOAK] / self.rate))
+        phase = phases(self.rates)[name]
         if self.through == PUBSUB:
             phase = replace(phase, rates={kind: rate for kind, rate in phase.rates.items() if kind not in QUEUE_ONLY})
         return phase
 
     def stream(self, topic: str, name: str) -> Stream:
-        """The events of a topic in a phase that has its size."""
+        """The events of a topic in a phase whose size is known."""
         at, known = list(self.names()).index(topic), 0
         earlier: Stream | None = None
         if name == SOAK:
@@ -103,17 +99,13 @@ class Scenario(msgspec.Struct, tag_field="made_by", tag="leanops emulate", forbi
         raise AssertionError(name)
 
     def _share(self, phase: str, at: int) -> int:
-        """How many of a phase's events are those of one topic."""
+        """The number of events of a phase that are those of one topic."""
         events = self.events.get(phase, 0)
         return events // self.topics + (at < events % self.topics)
 
     def _size(self) -> int:
-        """Events of a soak that are sent at once."""
+        """The number of events of a soak that are sent at once."""
         return max(LEAST_CHUNK, self.rate // (TURNS_PER_SECOND * self.topics))
 
     def save(self, home: Path) -> None:
         write_whole(home / FILE, msgspec.json.format(msgspec.json.encode(self)))
-
-
-def _adjusted(said: str, defaults: Rates) -> Rates:
-    return with_rates(defaults, said)

@@ -237,7 +237,7 @@ TOGETHER = [
         Case("batches follow one another", run("standardized", -1, source_from=1), ("began at",)),
         Case("rows moved to other periods, day4", nameless(run("curated", -1, cross_period=1)), ("day4 moved",)),
     ],
-    [Case("messages on their way", forgotten_run, ("was read by no batch",))],
+    [Case("messages on their way", forgotten_run, ("was not read by a finished batch",))],
     [Case("keys behind", no_longer_behind, ("is missing",))],
     [
         Case("drift", no_drift, ("is not in drift_log as ADDED",)),
@@ -250,7 +250,7 @@ TOGETHER = [
     [
         Case("personal data in clear", changed("curated", shipping_city=MAIL), ("in iceberg_curated_db.orders",)),
         Case("personal data in clear", changed("refused", source=MAIL), ("in iceberg_curated_db.errors",)),
-        Case("rows of no topic", doubled("refused", topic_name="ordres"), ("under a topic that is none",)),
+        Case("rows of no topic", doubled("refused", topic_name="ordres"), ("under an unknown topic",)),
         Case(
             "personal data in clear in all errors", doubled("refused", topic_name="ordres", source=MAIL), ("in clear",)
         ),

@@ -33,7 +33,7 @@ def content(folder: Path) -> dict[str, bytes]:
 
 @pytest.mark.parametrize("phase", ["day1", "schema", "day2", "day4", "verify"])
 def test_a_phase_needs_a_home_that_was_made(leanops: Leanops, place: Path, phase: str) -> None:
-    assert_refused(leanops("emulate", phase), "make one with: leanops emulate clean")
+    assert_refused(leanops("emulate", phase), "create one with: leanops emulate clean")
     assert not place.exists()
 
 
@@ -57,7 +57,7 @@ def test_a_folder_that_is_no_emulation_is_left_alone(leanops: Leanops, place: Pa
     (place / "photos").mkdir(parents=True)
     (place / "photos" / "cat.jpg").write_bytes(b"a cat")
     before = content(place)
-    assert_refused(leanops("emulate", command), "is there already and is no emulation")
+    assert_refused(leanops("emulate", command), "exists and is not an emulation")
     assert content(place) == before
 
 
@@ -97,10 +97,10 @@ def test_an_option_out_of_range_is_refused(leanops: Leanops, place: Path, option
         ({}, "day2", "run first: leanops emulate day1"),
         ({}, "day4", "run first: leanops emulate day1"),
         ({}, "verify", "run first: leanops emulate day1"),
-        ({"day1": 100}, "day1", "day1 was begun already"),
+        ({"day1": 100}, "day1", "day1 has already been started"),
         ({"day1": 100}, "day2", "leanops emulate schema"),
-        ({"day1": 100, "day2": 50}, "day2", "day2 was begun already"),
-        ({"day1": 100, "day4": 50}, "day4", "day4 was begun already"),
+        ({"day1": 100, "day2": 50}, "day2", "day2 has already been started"),
+        ({"day1": 100, "day4": 50}, "day4", "day4 has already been started"),
     ],
 )
 def test_a_phase_out_of_turn_is_refused_before_anything_is_done(
@@ -180,7 +180,7 @@ def test_an_interrupted_command_says_so(leanops: Leanops, place: Path, monkeypat
 def test_a_folder_that_cannot_be_made_is_told_in_a_line(leanops: Leanops, tmp_path: Path, command: str) -> None:
     (tmp_path / "file").write_text("mine")
     ran = leanops("emulate", command, "--home", str(tmp_path / "file" / "home"))
-    assert_refused(ran, "cannot be made (Not a directory); choose another folder")
+    assert_refused(ran, "cannot be created (Not a directory); choose another folder")
 
 
 def test_the_folder_itself_stays_for_those_who_are_in_it(

@@ -48,7 +48,7 @@ def test_a_demo_of_an_earlier_version_is_not_removed_and_what_to_do_is_told(lean
     (place / ".leanops-demo" / "demo").touch()
     ran = leanops("demo")
     assert (ran.code, ran.out) == (2, "")
-    assert "is no emulation; remove it, or choose another folder" in ran.err
+    assert "is not an emulation; remove it, or choose another folder" in ran.err
     assert (place / ".leanops-demo" / "demo").exists()
 
 

@@ -158,8 +158,8 @@ def test_batches_that_do_not_begin_where_the_one_before_ended_are_told(runtime: 
         run(CURATED, "c-2", 2, 3),
     )
     assert boundaries_of(runtime, TOPIC).apart == {
-        "second": f"began at {at[1]}, and what was read before it ends at {at[0]}",
-        "c-2": "began at 2, and what was read before it ends at 1",
+        "second": f"began at {at[1]}, but the batch before it ended at {at[0]}",
+        "c-2": "began at 2, but the batch before it ended at 1",
     }
 
 

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from leanops.domain.payload.columns import register
 from leanops.domain.payload.paths import path_of
-from leanops.emulation.verify.drifted import ADDED, REMOVED, TYPE_CHANGED, UNTOLD, Line, Seen, compare
+from leanops.emulation.verify.drifted import ADDED, REMOVED, TYPE_CHANGED, UNKNOWN, Line, Seen, compare
 from leanops.emulation.verify.layers import misnamed, plain_name
 
 NUMBER, STRING = frozenset({"number"}), frozenset({"string"})
@@ -116,5 +116,5 @@ def test_a_line_with_other_kinds_or_another_column_is_named() -> None:
 
 
 def test_kinds_the_ledger_does_not_tell_are_not_compared() -> None:
-    untold = lines(1, x={1: UNTOLD})
+    untold = lines(1, x={1: UNKNOWN})
     assert compare(untold, [Line("$.x", ADDED, 1, None, "array", "x")], COLUMNS).passed

@@ -46,7 +46,7 @@ def test_a_table_that_takes_nothing_is_told(runtime: Embedded) -> None:
     taken = runtime.home / "warehouse" / "iceberg_raw_db" / "orders_staging"
     shutil.rmtree(taken)
     taken.write_text("no folder")
-    with pytest.raises(EmulationError, match="a table takes none of its events: orders: "):
+    with pytest.raises(EmulationError, match="a table accepts none of its events: orders: "):
         feed.land(runtime)
 
 

@@ -64,7 +64,7 @@ def test_a_scenario_is_read_as_it_was_saved(tmp_path: Path) -> None:
 def test_a_folder_without_a_scenario_is_no_emulation(tmp_path: Path, text: str | None) -> None:
     if text is not None:
         (tmp_path / FILE).write_text(text)
-    with pytest.raises(UsageError, match="is no emulation; make one with: leanops emulate clean"):
+    with pytest.raises(UsageError, match="is not an emulation; create one with: leanops emulate clean"):
         scenario_of(tmp_path)
 
 
@@ -88,7 +88,7 @@ def test_a_file_in_the_place_of_the_home_is_left_alone(tmp_path: Path) -> None:
 def test_a_file_of_the_same_name_makes_no_emulation_of_a_folder(tmp_path: Path, text: str) -> None:
     (tmp_path / FILE).write_text(text)
     (tmp_path / "precious.py").write_text("mine")
-    with pytest.raises(UsageError, match="is there already and is no emulation; remove it, or choose another"):
+    with pytest.raises(UsageError, match="exists and is not an emulation; remove it, or choose another"):
         fresh_home(tmp_path, Scenario())
     assert (tmp_path / FILE).read_text() == text
     assert (tmp_path / "precious.py").read_text() == "mine"
@@ -97,7 +97,7 @@ def test_a_file_of_the_same_name_makes_no_emulation_of_a_folder(tmp_path: Path, 
 def test_what_somebody_put_into_an_emulation_is_not_removed_with_it(tmp_path: Path) -> None:
     fresh_home(tmp_path, Scenario(seed=1))
     (tmp_path / "notes.txt").write_text("mine")
-    with pytest.raises(UsageError, match=r"holds notes.txt, which no emulation made; move it away"):
+    with pytest.raises(UsageError, match=r"holds notes.txt, which no emulation wrote; move it"):
         fresh_home(tmp_path, Scenario(seed=2))
     assert (tmp_path / "notes.txt").read_text() == "mine"
     assert scenario_of(tmp_path).seed == 1

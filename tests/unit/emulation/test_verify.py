@@ -345,7 +345,7 @@ def test_more_rows_than_those_killed_can_have_held_are_too_many(world: World, mo
 
     assert together().passed
     world.send("day2", day(world, "day2")[:1], [*day(world, "day2")[:1], messages[5]])
-    assert said(together()) == {"-": "6 rows of RAW too many; those killed held 5 at most"}
+    assert said(together()) == {"-": "6 rows of RAW too many; the killed workers held 5 at most"}
 
 
 def test_what_is_being_compared_is_broken_off_where_a_topic_fails(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -378,7 +378,7 @@ def test_batches_that_leave_something_out_or_have_not_counted_are_named(world: W
     assert not found.passed
     assert said(found).keys() == {"batch-2", "batch-3"}
     assert said(found)["batch-3"] == "has no count of updated"
-    assert said(found)["batch-2"].startswith("began at None, and what was read before it ends at ")
+    assert said(found)["batch-2"].startswith("began at None, but the batch before it ended at ")
 
 
 def test_duckdb_leaves_the_machine_to_others(world: World) -> None:

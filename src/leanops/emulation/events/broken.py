@@ -1,4 +1,4 @@
-"""Texts that are no event, each with the rule that must refuse it."""
+"""Texts that are not events, each with the rule that must refuse it."""
 
 from collections.abc import Callable
 from random import Random
@@ -33,8 +33,6 @@ BROKEN: tuple[tuple[str, _Break], ...] = (
     ("too_deep", lambda text, _: f'{{"deep":{"[" * 70}{"]" * 70},{text[1:]}'),
     ("too_many_keys", lambda text, _: f"{{{MANY_KEYS},{text[1:]}"),
 )
-"""Rule and how to break a text so that it applies."""
-
-
+"""The rule, and how to break a text so that it applies."""
 OVERSIZED = (("x" * LARGEST_RECORD, True), ("x" * LARGEST_PAYLOAD, False), ("é" * (LARGEST_PAYLOAD // 2), False))
-"""What makes a text too large, and whether not even the delivery stream takes it; bytes count, not characters."""
+"""What makes a text too large, and whether even the delivery stream refuses it; bytes count, not characters."""

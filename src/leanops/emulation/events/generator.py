@@ -1,6 +1,6 @@
 """Events of a topic, chunk by chunk; each chunk is a pure function of the seed and its number."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cached_property, lru_cache
@@ -8,25 +8,25 @@ from random import Random
 from typing import NamedTuple
 
 from leanops.domain.event.envelope import micros
-from leanops.emulation.events.kinds import COPIES, DAY1, DAY2, DAY4, SOAK, Kind, Rates
+from leanops.emulation.events.kinds import COPIES, DAY1, DAY2, DAY4, SOAK, Kind, Rates, with_rates
 from leanops.emulation.events.leaves import MICROS, Draw, text_of
 from leanops.emulation.events.profile import KEY, Profile
-from leanops.emulation.events.twists import WAYS, twisted
+from leanops.emulation.events.twists import VARIANTS, twisted
 
 CHUNK = 5_000
 MINUTE, HOUR, DAY = 60_000_000, 3_600_000_000, 86_400_000_000
 FAR = (-36, -12, -2, 3)
-"""Months by which corrections go far."""
+"""Months by which far corrections move an event."""
 TIES = VERSION_ONLY, BOTH, LOUD, EARLIER = "version", "version and time", "both, with a lesser id", "but sent before it"
-"""What a message has in common with another of its key."""
+"""What a message shares with another of its key."""
 AHEADS = 3
-"""Ways to be ahead of the publish time: by less than a day, a day, or more."""
+"""A version is ahead of the publish time by less than a day, by a day, or by more."""
 FIRST_DAY = datetime(2026, 10, 30, tzinfo=UTC)
-"""Day 4 lies in the next month."""
+"""Day 4 is in the next month."""
 
 
 class Message(NamedTuple):
-    """One message as it is sent, and all the ledger must know to say what becomes of it."""
+    """A message as it is sent, and all that the ledger must know to say what becomes of it."""
 
     message_id: str
     kind: Kind
@@ -35,9 +35,9 @@ class Message(NamedTuple):
     text: str
     key: str | None
     version_us: int | None
-    """None: its publish time, which also counts where this is more than a day after it."""
+    """None for its publish time, which also counts if this is more than a day after it."""
     period: str | None
-    """None: the month of its publish time."""
+    """None for the month of its publish time."""
     cells: tuple[str | None, ...]
     rule: str | None = None
     is_dead: bool = False
@@ -46,13 +46,13 @@ class Message(NamedTuple):
     extra: tuple[tuple[str, str], ...] = ()
     changed: tuple[str, ...] = ()
     idempotency_key: str | None = None
-    """What its envelope says beside the payload; so `attributes`, as JSON."""
+    """From its envelope, as are `attributes`, in JSON."""
     attributes: str | None = None
 
 
 @dataclass(frozen=True)
 class Phase:
-    """A stretch of emulated time: what is usual in it, and how often something else is."""
+    """A stretch of emulated time: the usual kind of event, and the rates of the others."""
 
     name: str
     begins: datetime
@@ -60,22 +60,22 @@ class Phase:
     rates: Rates
     lasts: timedelta = timedelta(hours=20)
     is_long: bool = False
-    """Whether its own events are corrected and sent again later in it."""
+    """Whether its own events are corrected and sent again within it."""
 
 
-def phases(rates: Callable[[Rates], Rates] = lambda defaults: defaults) -> dict[str, Phase]:
-    """The days of the story; `rates` changes what day 2 brings."""
+def phases(rates: str = "") -> dict[str, Phase]:
+    """The days of the story; `rates` changes those of day 2."""
     day = timedelta(days=1)
     return {
         "day1": Phase("day1", FIRST_DAY, Kind.NEW, DAY1),
-        "day2": Phase("day2", FIRST_DAY + day, Kind.CORRECTION, rates(DAY2)),
+        "day2": Phase("day2", FIRST_DAY + day, Kind.CORRECTION, with_rates(DAY2, rates)),
         "day4": Phase("day4", FIRST_DAY + 3 * day, Kind.CROSS_PERIOD, DAY4),
     }
 
 
-def soak(rates: Callable[[Rates], Rates], lasts: timedelta) -> Phase:
-    """A day in which everything happens at once, from its first event on."""
-    return Phase("soak", FIRST_DAY, Kind.CORRECTION, rates(SOAK), lasts, is_long=True)
+def soak(rates: str, lasts: timedelta) -> Phase:
+    """A day on which everything happens at once, from its first event on."""
+    return Phase("soak", FIRST_DAY, Kind.CORRECTION, with_rates(SOAK, rates), lasts, is_long=True)
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,14 +88,14 @@ class Stream:
     phase: Phase
     events: int
     known: int = 0
-    """How many things there were before."""
+    """The number of entities before this phase."""
     earlier: "Stream | None" = None
     size: int = CHUNK
     """Events of a chunk."""
 
     @property
     def first(self) -> int:
-        """How many things the first day told of; none on that day itself."""
+        """The number of entities of the first day; 0 on that day itself."""
         return (self.earlier.first or self.earlier.events) if self.earlier else 0
 
     @property
@@ -104,13 +104,13 @@ class Stream:
 
     @cached_property
     def sure(self) -> dict[int, tuple[Kind, int]]:
-        """Position → kind and way, so that no way of any kind is left to chance; at most a third of the events."""
+        """Position → kind and variant, so that no variant is left to chance; at most a third of the events."""
         kinds = [kind for kind, rate in self.phase.rates.items() if rate and self.can_be(kind)]
-        ways = WAYS | {Kind.TIED: len(TIES), Kind.AHEAD: AHEADS}
-        most = max((ways.get(kind, 1) for kind in kinds), default=0)
-        slots = [(kind, way) for way in range(most) for kind in kinds if way < ways.get(kind, 1)][: self.events // 3]
+        variants = VARIANTS | {Kind.TIED: len(TIES), Kind.AHEAD: AHEADS}
+        most = max((variants.get(kind, 1) for kind in kinds), default=0)
+        slots = [(kind, at) for at in range(most) for kind in kinds if at < variants.get(kind, 1)][: self.events // 3]
         places = [(at + 1) * self.events // (len(slots) + 1) for at in range(len(slots))]
-        # The first event of a chunk has none before it that it could be like.
+        # The first event of a chunk has no other before it to copy or tie with.
         return {place + (place % self.size == 0): slot for place, slot in zip(places, slots, strict=True)}
 
     def can_be(self, kind: Kind) -> bool:
@@ -122,7 +122,7 @@ class Stream:
         return self._chunk(index).messages()
 
     def originals(self, index: int) -> list[Message]:
-        """The messages of one chunk that are no copies; they depend on no other chunk of their phase."""
+        """The messages of one chunk that are not copies; they depend on no other chunk of their phase."""
         return self._chunk(index).messages(with_copies=False)
 
     def _chunk(self, index: int) -> "_Chunk":
@@ -131,7 +131,7 @@ class Stream:
 
 
 class _Times(NamedTuple):
-    """Of each event of a chunk: the thing it tells of, when it was published, and its version."""
+    """The entity, publish time and version of each event of a chunk."""
 
     numbers: list[int]
     published: list[int]
@@ -145,9 +145,9 @@ class _Chunk:
         self.stream, self.index, self.positions = stream, index, positions
         name = f"{stream.seed}/{stream.topic}/{stream.phase.name}/{index}"
         self.random = Random(name)
-        # Apart, so that what is made is the same whether copies are or not.
+        # Separate, so that events are the same with and without copies.
         self.copying = Random(f"{name}/copies")
-        # Each thing of the first day has an event; of those that came later many a number has none.
+        # Every entity of the first day has an event; many numbers of later days have none.
         self.known = stream.known + positions.start if stream.phase.is_long else stream.first
         self.lasts = stream.phase.lasts // timedelta(microseconds=1)
         self.made: list[Message] = []
@@ -156,14 +156,14 @@ class _Chunk:
 
     def messages(self, *, with_copies: bool = True) -> list[Message]:
         stream, random, positions = self.stream, self.random, self.positions
-        kinds, ways = self._kinds()
+        kinds, variants = self._kinds()
         begins, step = micros(stream.phase.begins), self.lasts / stream.events
         arrivals = [begins + int(step * position) for position in positions]
         numbers = [self._number(kind, position) for kind, position in zip(kinds, positions, strict=True)]
         published = [self._published(kind, at) for kind, at in zip(kinds, arrivals, strict=True)]
         versions = [at - int(random.random() * 30_000_000) for at in published]
         if stream.phase.rates:
-            self._retime(kinds, ways, _Times(numbers, published, versions))
+            self._retime(kinds, variants, _Times(numbers, published, versions))
         periods = [self._period(kind, number) for kind, number in zip(kinds, numbers, strict=True)]
         draw = Draw(random, numbers, published)
         rows = stream.profile.cells(draw, list(periods), [_text(version) for version in versions])
@@ -178,29 +178,29 @@ class _Chunk:
                 name = name.upper()
             version = versions[place] if stream.profile.has_version else None
             text = stream.profile.text(cells) if kind in _UNCHANGED else ""
-            right = Message(name, kind, published[place], ingested, text, cells[KEY], version, periods[place], cells)
-            self.made.append(right if text else self._twisted(right, ways.get(place)))
+            valid = Message(name, kind, published[place], ingested, text, cells[KEY], version, periods[place], cells)
+            self.made.append(valid if text else self._twisted(valid, variants.get(place)))
         return self.made
 
     def _kinds(self) -> tuple[list[Kind], dict[int, int]]:
-        """The kind of each event, and in which way some of them are of it."""
+        """The kind of each event, and the variant of some."""
         stream, positions = self.stream, self.positions
-        rates, usual, ways = stream.phase.rates, stream.phase.usual, dict[int, int]()
+        rates, usual, variants = stream.phase.rates, stream.phase.usual, dict[int, int]()
         kinds: list[Kind] = self.random.choices(
             [*rates, usual], [*rates.values(), max(0.0, 1 - sum(rates.values()))], k=len(positions)
         )
         for at, position in enumerate(positions) if rates else ():
             if position in stream.sure:
-                kinds[at], ways[at] = stream.sure[position]
+                kinds[at], variants[at] = stream.sure[position]
             elif not stream.can_be(kinds[at]):
                 kinds[at] = usual
         if kinds[0] == Kind.DUPLICATE or (kinds[0] in COPIES and not stream.earlier):
-            # Nothing was sent yet that could be sent again.
+            # Nothing has been sent yet that could be sent again.
             kinds[0] = usual
-        return kinds, ways
+        return kinds, variants
 
-    def _retime(self, kinds: list[Kind], ways: dict[int, int], times: "_Times") -> None:
-        """Versions in another order than publish times."""
+    def _retime(self, kinds: list[Kind], variants: dict[int, int], times: _Times) -> None:
+        """Make versions differ from the order of publish times."""
         has_version, random, plain = self.stream.profile.has_version, self.random, list[int]()
         for at, kind in enumerate(kinds):
             if kind in _PLAIN:
@@ -209,44 +209,44 @@ class _Chunk:
                 times.versions[at] = times.published[at] - int(random.random() * 3 * self.lasts)
             elif kind == Kind.AHEAD:
                 choice = (random.randrange(HOUR, DAY - HOUR), DAY, random.randrange(DAY + HOUR, 2 * DAY))
-                times.versions[at] = times.published[at] + choice[ways.get(at, random.randrange(AHEADS))]
+                times.versions[at] = times.published[at] + choice[variants.get(at, random.randrange(AHEADS))]
             elif kind == Kind.TIED:
                 other = self._other(plain, times)
                 if other is None:
                     kinds[at] = self.stream.phase.usual
                 else:
-                    self._tie(at, TIES[ways.get(at, random.randrange(len(TIES)))], times, other)
+                    self._tie(at, TIES[variants.get(at, random.randrange(len(TIES)))], times, other)
 
-    def _other(self, plain: Sequence[int], times: "_Times") -> tuple[int, int, int] | None:
-        """Number, publish time and version of a message before: one of this chunk, or of a day before."""
+    def _other(self, plain: Sequence[int], times: _Times) -> tuple[int, int, int] | None:
+        """Number, publish time and version of an earlier message, of this chunk or of an earlier day."""
         earlier = self.stream.earlier
         if earlier and (not plain or self.random.random() < 0.5):
-            found = self.random.choice(_earlier(earlier, self.index % earlier.chunks))
-            if found.kind in _PLAIN and found.key:
-                version = found.publish_us if found.version_us is None else found.version_us
-                return int(found.key.rpartition("-")[2]), found.publish_us, version
+            message = self.random.choice(_earlier(earlier, self.index % earlier.chunks))
+            if message.kind in _PLAIN and message.key:
+                version = message.publish_us if message.version_us is None else message.version_us
+                return int(message.key.rpartition("-")[2]), message.publish_us, version
         if not plain:
             return None
         at = self.random.choice(plain)
         return times.numbers[at], times.published[at], times.versions[at]
 
-    def _tie(self, at: int, way: str, times: "_Times", other: tuple[int, int, int]) -> None:
+    def _tie(self, at: int, tie: str, times: _Times, other: tuple[int, int, int]) -> None:
         times.numbers[at], published, times.versions[at] = other
-        if way == EARLIER:
+        if tie == EARLIER:
             times.published[at] = published - self.random.randrange(HOUR)
-        elif way != VERSION_ONLY or not self.stream.profile.has_version:
+        elif tie != VERSION_ONLY or not self.stream.profile.has_version:
             times.published[at] = published
-        if way == LOUD:
+        if tie == LOUD:
             self.loud.add(at)
 
-    def _twisted(self, right: Message, way: int | None) -> Message:
-        """The message changed as its kind wants it."""
-        event = twisted(right.kind, self.stream.profile, right.cells, self.random, way)
-        return right._replace(
+    def _twisted(self, valid: Message, variant: int | None) -> Message:
+        """The message as its kind changes it."""
+        event = twisted(valid.kind, self.stream.profile, valid.cells, self.random, variant)
+        return valid._replace(
             text=event.text(),
-            key=right.key if event.has_key else None,
-            version_us=right.version_us if event.has_version else None,
-            period=right.period if event.has_period else None,
+            key=valid.key if event.has_key else None,
+            version_us=valid.version_us if event.has_version else None,
+            period=valid.period if event.has_period else None,
             cells=tuple(event.cells),
             rule=event.rule,
             is_dead=event.is_dead,
@@ -263,7 +263,7 @@ class _Chunk:
         return self.stream.known + position if is_new else self.random.randrange(self.known)
 
     def _published(self, kind: Kind, arrived: int) -> int:
-        """Before it arrives, by up to some minutes; what is late, before everything else."""
+        """Some minutes before it arrives; if it is late, before everything else."""
         if kind == Kind.LATE:
             return micros(FIRST_DAY) - DAY + self.random.randrange(DAY // 2)
         if kind == Kind.STALE and not self.stream.profile.has_version:
@@ -279,7 +279,7 @@ class _Chunk:
         return _month(month)
 
     def _copied(self, kind: Kind) -> Message:
-        """A message that was sent before: a moment ago, or days."""
+        """A message that was sent a moment ago, or days ago."""
         stream = self.stream
         if kind == Kind.REDELIVERY and stream.phase.is_long and self.index:
             return self.copying.choice(_earlier(stream, Random(self.index).randrange(self.index)))
@@ -303,5 +303,5 @@ def _month(month: int) -> str:
 
 
 def _text(moment: int) -> str:
-    """A moment as events write it; microseconds, so that versions seldom tie."""
+    """A moment as events write it, in microseconds so that versions rarely tie."""
     return f"{text_of(moment // MICROS)}.{moment % MICROS:06d}Z"

@@ -8,7 +8,7 @@ from leanops.domain.errors import UsageError
 
 
 class Kind(StrEnum):
-    """Everything the generator does to events; the ledger counts by these names."""
+    """Everything the generator does to events; the ledger counts by kind."""
 
     NEW = "new"
     CORRECTION = "correction"
@@ -39,20 +39,20 @@ class Kind(StrEnum):
 
 
 COPIES = (Kind.DUPLICATE, Kind.REDELIVERY)
-"""Not made but sent again."""
+"""Not made, but sent again."""
 QUEUE_ONLY = (*COPIES, Kind.ENVELOPE)
 """Cannot be sent through Pub/Sub, which gives every message an id and an envelope of its own."""
 GROUPS = {
     "cde": (Kind.CDE_NULL, Kind.CDE_BLANK, Kind.CDE_MISSING),
     "drift": tuple(kind for kind in Kind if kind.startswith("drift_")),
 }
-"""Names for several kinds that share a rate."""
+"""Names of several kinds that share a rate."""
 Rates = Mapping[Kind, float]
 
 
-def _spread(said: Mapping[str, float]) -> dict[Kind, float]:
+def _spread(named: Mapping[str, float]) -> dict[Kind, float]:
     rates: dict[Kind, float] = {}
-    for name, rate in said.items():
+    for name, rate in named.items():
         kinds = GROUPS.get(name) or (Kind(name),)
         rates |= dict.fromkeys(kinds, rate / len(kinds))
     return rates
@@ -87,15 +87,15 @@ DAY4: Rates = _spread(
 )
 
 
-def with_rates(defaults: Rates, said: str) -> Rates:
-    """The defaults with `kind=rate,…` over them; raises UsageError where that is not what it says."""
+def with_rates(defaults: Rates, changes: str) -> Rates:
+    """The defaults with the changes `kind=rate,…`; raises UsageError if these are not possible."""
     rates = dict(defaults)
-    for part in filter(None, (part.strip() for part in said.split(","))):
+    for part in filter(None, (part.strip() for part in changes.split(","))):
         name, _, number = part.partition("=")
         if name not in GROUPS and name not in set(Kind):
             close = difflib.get_close_matches(name, [*GROUPS, *Kind], n=1)
             hint = f"did you mean '{close[0]}'?" if close else f"use one of {', '.join([*GROUPS, *Kind])}"
-            raise UsageError(f"there is no kind of event {name!r}; {hint}")
+            raise UsageError(f"{name!r} is not a kind of event; {hint}")
         try:
             rate = float(number)
         except ValueError:
@@ -104,5 +104,5 @@ def with_rates(defaults: Rates, said: str) -> Rates:
             raise UsageError(f"the rate of {name} must be a number from 0 to 1, as in {name}=0.03")
         rates |= _spread({name: rate})
     if sum(rates.values()) > 1 + 1e-9:
-        raise UsageError(f"the rates come to {sum(rates.values()):.2f} together; at most 1 is possible")
+        raise UsageError(f"the rates add up to {sum(rates.values()):.2f}; at most 1 is possible")
     return rates

@@ -1,4 +1,4 @@
-"""The values of an event: where each stands, how many of them are made at once, and what Curated makes of one."""
+"""The values of an event: the path of each, how they are drawn a chunk at a time, and their columns in Curated."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -10,18 +10,18 @@ from random import Random
 from typing import Any
 
 Cells = list[str | None]
-"""A value for each event of a chunk, as Standardized will hold it; None where an event has none."""
+"""A value for each event of a chunk, as Standardized will hold it; None if the event has none."""
 MICROS = 1_000_000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True)
 class Draw:
-    """What the values of a chunk are made from."""
+    """What the values of a chunk are drawn from."""
 
     random: Random
     numbers: Sequence[int]
-    """The number of the thing each event tells about."""
+    """The number of the entity each event is about."""
     moments: Sequence[int]
     """When it happened, in microseconds since 1970."""
 
@@ -33,16 +33,16 @@ class Form(StrEnum):
     """How a value is written in JSON."""
 
     PLAIN = "plain"
-    """A text without anything to escape."""
+    """A text with nothing to escape."""
     PROSE = "prose"
     """A text that must be escaped."""
     BARE = "bare"
-    """A number, a boolean or an array, as it stands."""
+    """A number, a boolean or an array, as it is."""
 
 
 @dataclass(frozen=True)
 class Leaf:
-    """A value of an event; one with a `type` has a column in Curated."""
+    """A value of an event; with a `type` it has a column in Curated."""
 
     path: str
     make: Maker
@@ -53,9 +53,9 @@ class Leaf:
     rules: Mapping[str, Any] = field(default_factory=dict)
     pii: str | None = None
     shape: str | None = None
-    """A regular expression that finds a value of personal data wherever it stands in clear."""
+    """A regular expression that finds personal data in clear, wherever it is."""
     wrong: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    """Rule → values, as JSON, that break it and no other."""
+    """Rule → values, as JSON, that break this rule and no other."""
 
     @property
     def canonical(self) -> str:
@@ -63,7 +63,7 @@ class Leaf:
 
     @property
     def column(self) -> str:
-        """The name it has in Curated."""
+        """Its name in Curated."""
         return "_".join(_snake(part) for part in self.path.split("."))
 
     @property
@@ -91,32 +91,31 @@ def _snake(name: str) -> str:
 
 
 def numbered(pattern: str) -> Maker:
-    """A text that names the thing: its number in a pattern."""
+    """The number of the entity in a pattern."""
     return lambda draw: [pattern % number for number in draw.numbers]
 
 
 def one_of(*values: str | None) -> Maker:
-    """One of these, of which None is none at all."""
+    """One of these values; None leaves the value out."""
     return lambda draw: list(draw.random.choices(values, k=len(draw.numbers)))
 
 
 def whole(low: int, high: int) -> Maker:
-    values = [str(number) for number in range(low, high + 1)]
-    return one_of(*values)
+    return one_of(*map(str, range(low, high + 1)))
 
 
 def decimal(low: float, high: float, places: int, kinds: int = 4_001) -> Maker:
-    """Numbers with so many places, evenly between two."""
+    """Numbers with this many decimal places, spread evenly between two."""
     return one_of(*(f"{low + (high - low) * step / (kinds - 1):.{places}f}" for step in range(kinds)))
 
 
 def person(pattern: str, people: int) -> Maker:
-    """A text of personal data: that of one of so many people."""
+    """Personal data of one of this many people."""
     return one_of(*(pattern % number for number in range(people)))
 
 
 def second(before: timedelta = timedelta()) -> Maker:
-    """The second it happened in, or some time before."""
+    """The second in which it happened, or some time before."""
     earlier = int(before.total_seconds())
     return lambda draw: [f"{text_of(at // MICROS - earlier)}Z" for at in draw.moments]
 
@@ -127,28 +126,19 @@ def day() -> Maker:
 
 
 def listed(low: int, high: int, pattern: str) -> Maker:
-    """An array of so many parts, each a number in a pattern of JSON."""
+    """An array of `low` to `high` elements, each a number in a pattern of JSON."""
     sizes = range(low, high + 1)
-    arrays: Cells = [
-        f"[{','.join(pattern % (at * 7 + part) for part in range(size))}]" for size in sizes for at in range(97)
-    ]
-
-    def make(draw: Draw) -> Cells:
-        return draw.random.choices(arrays, k=len(draw.numbers))
-
-    return make
+    return one_of(
+        *(f"[{','.join(pattern % (at * 7 + part) for part in range(size))}]" for size in sizes for at in range(97))
+    )
 
 
 def sometimes(share: float, maker: Maker) -> Maker:
-    """There in a share of the events."""
-
-    def make(draw: Draw) -> Cells:
-        return [cell if draw.random.random() < share else None for cell in maker(draw)]
-
-    return make
+    """Present in a share of the events."""
+    return lambda draw: [cell if draw.random.random() < share else None for cell in maker(draw)]
 
 
 @lru_cache(maxsize=100_000)
 def text_of(second: int) -> str:
-    """A second since 1970 as events write it, without its zone."""
+    """A second since 1970 as events write it, without its time zone."""
     return (_EPOCH + timedelta(seconds=second)).isoformat()[:19]

@@ -1,4 +1,4 @@
-"""What is unusual about an event and no mistake: members in front of its own, with the cells they must give."""
+"""What is unusual about a valid event: members in front of its own, and the cells they must become."""
 
 import json
 from collections.abc import Callable
@@ -19,12 +19,12 @@ def _member_twice(profile: Profile, _text: str) -> tuple[str, dict[str, str]]:
 
 
 def _object_twice(profile: Profile, _text: str) -> tuple[str, dict[str, str]]:
-    """Of two equal keys the last wins as a whole: nothing of the first is left."""
+    """The last of two equal keys wins as a whole: nothing of the first is left."""
     outer = profile.leaves[KEY].path.split(".")[0]
     return f'"{outer}":{{"lost":"never seen"}},', {}
 
 
-def _names_that_collide(_profile: Profile, _text: str) -> tuple[str, dict[str, str]]:
+def _colliding_names(_profile: Profile, _text: str) -> tuple[str, dict[str, str]]:
     front = '"clash":{"userId":"a","userid":"b"},"clash_userid":"c","clash.userId":"d",'
     return front, {"$.clash.userId": "a", "$.clash.userid": "b", "$.clash_userid": "c", '$["clash.userId"]': "d"}
 
@@ -35,31 +35,31 @@ def _names_of_system_columns(_profile: Profile, _text: str) -> tuple[str, dict[s
     return front, {**{f"$.{name}": "none" for name in names}, "$.ingestion_ts": "7"}
 
 
-def _names_that_are_no_words(_profile: Profile, _text: str) -> tuple[str, dict[str, str]]:
+def _names_that_are_not_words(_profile: Profile, _text: str) -> tuple[str, dict[str, str]]:
     front = '"":"empty","two words":"a blank","0":"a digit","größe":"a letter",'
     return front, {'$[""]': "empty", '$["two words"]': "a blank", '$["0"]': "a digit", '$["größe"]': "a letter"}
 
 
-def _numbers_to_be_kept(_profile: Profile, _text: str) -> tuple[str, dict[str, str]]:
+def _exact_numbers(_profile: Profile, _text: str) -> tuple[str, dict[str, str]]:
     members = ",".join(f'"{name}":{number}' for name, number in _NUMBERS.items())
     return f'"numbers":{{{members}}},', {f"$.numbers.{name}": number for name, number in _NUMBERS.items()}
 
 
-def _as_deep_as_can_be(_profile: Profile, _text: str) -> tuple[str, dict[str, str]]:
+def _deepest(_profile: Profile, _text: str) -> tuple[str, dict[str, str]]:
     return f'"nested":{_NESTED},', {"$.nested": _NESTED}
 
 
-def _as_many_keys_as_can_be(_profile: Profile, text: str) -> tuple[str, dict[str, str]]:
+def _most_keys(_profile: Profile, text: str) -> tuple[str, dict[str, str]]:
     """Empty objects: keys that need no columns."""
     return "".join(f'"k{at}":{{}},' for at in range(MOST_KEYS - _keys(json.loads(text)))), {}
 
 
-def _more_keys_in_an_array(_profile: Profile, _text: str) -> tuple[str, dict[str, str]]:
-    """Those are not counted."""
+def _keys_in_an_array(_profile: Profile, _text: str) -> tuple[str, dict[str, str]]:
+    """Keys inside arrays are not counted."""
     return f'"bulk":{_BULK},', {"$.bulk": _BULK}
 
 
-def _as_large_as_can_be(_profile: Profile, text: str) -> tuple[str, dict[str, str]]:
+def _largest(_profile: Profile, text: str) -> tuple[str, dict[str, str]]:
     return " " * (LARGEST_PAYLOAD - len(text.encode())), {}
 
 
@@ -68,15 +68,15 @@ def _keys(value: Any) -> int:
 
 
 ODD: tuple[_Odd, ...] = (
-    _names_that_collide,
+    _colliding_names,
     _names_of_system_columns,
-    _names_that_are_no_words,
-    _numbers_to_be_kept,
+    _names_that_are_not_words,
+    _exact_numbers,
     _member_twice,
     _object_twice,
-    _as_deep_as_can_be,
-    _as_many_keys_as_can_be,
-    _more_keys_in_an_array,
+    _deepest,
+    _most_keys,
+    _keys_in_an_array,
 )
-LARGEST: _Odd = _as_large_as_can_be
-"""Apart, for it is a megabyte."""
+LARGEST: _Odd = _largest
+"""Apart from the others because it is a megabyte."""

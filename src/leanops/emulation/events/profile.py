@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from leanops.emulation.events.leaves import Cells, Draw, Form, Leaf, escaped
 
 KEY, PERIOD, VERSION = 0, 1, 2
-"""Where the leaves stand that say what an event is about, which month it belongs to and how new it is."""
+"""The positions of the leaves for the key of an event, its month and its version."""
 _MARK = re.compile("<([0-9]+)>")
 _GAPS = {Form.PLAIN: '"%s"', Form.PROSE: "%s", Form.BARE: "%s"}
 
@@ -25,11 +25,11 @@ class Profile:
     leaves: tuple[Leaf, ...]
     measures: tuple[str, ...] = ()
     has_version: bool = True
-    """Whether events say how new they are; else their publish time does."""
+    """Whether events carry a version; if not, their publish time is their version."""
 
     @cached_property
     def optional(self) -> tuple[int, ...]:
-        """The leaves an event may lack and still be right."""
+        """The leaves that a valid event may lack."""
         return tuple(at for at, leaf in enumerate(self.leaves) if at > VERSION and not leaf.cde)
 
     def cells(self, draw: Draw, periods: Cells, versions: Cells) -> Iterator[tuple[str | None, ...]]:
@@ -49,13 +49,13 @@ class Profile:
         return template.text % template.chosen(cells)
 
     def _template(self, missing: tuple[bool, ...]) -> "_Template":
-        """The text of events that lack these leaves, with gaps for the others."""
+        """The text of events that lack some leaves, with gaps for the others."""
         if missing not in self._templates:
-            there = [(at, leaf) for at, leaf in enumerate(self.leaves) if not missing[at]]
-            marked = written((leaf.path, f"<{at}>") for at, leaf in there)
+            present = [(at, leaf) for at, leaf in enumerate(self.leaves) if not missing[at]]
+            marked = written((leaf.path, f"<{at}>") for at, leaf in present)
             order = [int(at) for at in _MARK.findall(marked)]
             text = _MARK.sub(lambda mark: _GAPS[self.leaves[int(mark[1])].form], marked)
-            prose = frozenset(at for at, leaf in there if leaf.form == Form.PROSE)
+            prose = frozenset(at for at, leaf in present if leaf.form == Form.PROSE)
             self._templates[missing] = _Template(text, itemgetter(*order), prose)
         return self._templates[missing]
 
@@ -84,7 +84,7 @@ class Profile:
 
 
 class _Template(NamedTuple):
-    """A text with gaps, the cells that fill them in their order, and which of them must be escaped first."""
+    """A text with gaps, the cells that fill them in order, and those that must be escaped first."""
 
     text: str
     chosen: Callable[[Sequence[str | None]], tuple[str, ...]]
@@ -92,20 +92,13 @@ class _Template(NamedTuple):
 
 
 def _column(leaf: Leaf) -> dict[str, Any]:
-    column: dict[str, Any] = {"name": leaf.column, "path": leaf.canonical, "type": leaf.type}
-    if leaf.cde:
-        column["cde"] = True
-    if leaf.default is not None:
-        column["default"] = leaf.default
-    if leaf.rules:
-        column["rules"] = dict(leaf.rules)
-    if leaf.pii:
-        column["pii"] = leaf.pii
-    return column
+    column: dict[str, Any] = {"name": leaf.column, "path": leaf.canonical, "type": leaf.type, "cde": leaf.cde}
+    column |= {"default": leaf.default, "rules": dict(leaf.rules), "pii": leaf.pii}
+    return {name: value for name, value in column.items() if value}
 
 
 def written(values: Iterable[tuple[str, str]]) -> str:
-    """An object as JSON text, from paths and the JSON of what stands there."""
+    """A JSON object, from paths and the JSON at each of them."""
     tree: dict[str, Any] = {}
     for path, token in values:
         *outer, last = path.split(".")

@@ -1,4 +1,4 @@
-"""The four profiles: a web shop's orders, card payments, readings of sensors, and visits to a site."""
+"""The four profiles: orders of a web shop, card payments, sensor readings, and visits to a site."""
 
 from datetime import timedelta
 
@@ -19,9 +19,9 @@ from leanops.emulation.events.profile import Profile
 
 BARE, PROSE = Form.BARE, Form.PROSE
 _GIVEN = one_of("")
-"""For periods and versions, which the generator gives itself."""
+"""For periods and versions, which the generator fills in."""
 _EMAIL, _PHONE, _CARD, _ADDRESS = r"person-[0-9]{3}", r"\+00 555", r"4929-[0-9]{2}", r"198\.51\."
-"""What gives a value away, even where only a part of it is told."""
+"""What gives a value away, even if only a part of it is shown."""
 _STATUS = ("NEW", "PAID", "SHIPPED", "CANCELLED")
 _DEVICES = ("phone", "tablet", "desktop")
 _MANY = ('"many"', '"12,50"', '"0x1F"')
@@ -80,7 +80,7 @@ ORDERS = Profile(
             rules={"pattern": "[^@ ]+@people[.]example"},
             pii="hmac",
             shape=_EMAIL,
-            # Personal data that is wrong must be hidden where errors are told, too.
+            # Invalid personal data must be hidden in the error tables as well.
             wrong={"rule_pattern": ('"person-000042 at people.example"', '"mail person-000043@people.example"')},
         ),
         Leaf("customer.phone", person("+00 555 %07d", 40_000), type="STRING", pii="mask", shape=_PHONE),

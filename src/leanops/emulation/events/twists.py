@@ -1,4 +1,4 @@
-"""How a kind changes an event that was right: its text, its cells, and what must become of it."""
+"""How a kind changes a valid event: its text, its cells, and what must become of it."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -7,62 +7,63 @@ from typing import TypeVar
 
 from leanops.emulation.events.broken import BROKEN, OVERSIZED
 from leanops.emulation.events.kinds import Kind
-from leanops.emulation.events.leaves import Form, Leaf
+from leanops.emulation.events.leaves import Form
 from leanops.emulation.events.odd import LARGEST, ODD
 from leanops.emulation.events.profile import KEY, PERIOD, VERSION, Profile, written
 
 CDE_MISSING, CAST_FAILED = "cde_missing", "cast_failed"
-_NEWS = ("context.tenant", "context.trace.id", "labels", "revision")
+_NEW_PATHS = ("context.tenant", "context.trace.id", "labels", "revision")
 _FUTURE = "2099-01-01T00:00:00Z"
 _BAD_VERSIONS = ((VERSION, _FUTURE), (VERSION, "yesterday"), (VERSION, "2026-02-30T00:00:00Z"))
 _BAD_PERIODS = tuple((PERIOD, text) for text in ("2026-13", "10/2026", "1969-12", "2101-01", "soon"))
 _ATTRIBUTES = '{"origin":"eu-west","note":"say \\"größe\\""}'
 _ENVELOPES = ("no key", "another key", "instead of none", "instead of a blank")
-_Way = TypeVar("_Way")
+"""Where the envelope of an event has a key."""
+_Variant = TypeVar("_Variant")
 
 
 @dataclass
 class Twisted:
-    """An event as it is sent, and what the ledger must know of it."""
+    """An event as it is sent, and what the ledger must know about it."""
 
     profile: Profile
     random: Random
     cells: list[str | None]
-    way: int | None = None
-    """Which of the ways its kind has; None for any."""
+    variant: int | None = None
+    """Which variant of its kind it is; None for any."""
     tokens: dict[int, str] = field(default_factory=dict)
-    """Leaves written in another way than their cell is."""
+    """Leaves that are written differently from their cell."""
     extra: dict[str, str] = field(default_factory=dict)
-    """Cells at paths the profile does not have, by path."""
+    """Cells at paths that the profile does not have, by path."""
     added: list[tuple[str, str]] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
-    """Rule and column, with a blank between them."""
+    """Rule and column, separated by a blank."""
     rule: str | None = None
-    """Why it is no event at all."""
+    """Why it is not an event."""
     is_dead: bool = False
     """Too large even for RAW."""
     has_key: bool = True
     has_period: bool = True
     has_version: bool = True
     is_fallback: bool = False
-    """Its version is there, and unusable."""
+    """It has a version that cannot be used."""
     broken: str | None = None
-    """Its text, where that is no JSON object."""
+    """Its text, if that is not a JSON object."""
     front: str = ""
-    """What stands before its members."""
+    """Text in front of its members."""
     idempotency_key: str | None = None
-    """What its envelope says; so `attributes`, as JSON."""
+    """From its envelope, as are `attributes`, in JSON."""
     attributes: str | None = None
 
     def text(self) -> str:
         """The event as it is sent."""
         if self.broken is not None:
             return self.broken
-        tokens = [(leaf.path, self.token(at)) for at, leaf in enumerate(self.profile.leaves) if self.is_there(at)]
+        tokens = [(leaf.path, self.token(at)) for at, leaf in enumerate(self.profile.leaves) if self._is_there(at)]
         text = written([*tokens, *self.added])
         return f"{{{self.front}{text[1:]}" if self.front else text
 
-    def is_there(self, at: int) -> bool:
+    def _is_there(self, at: int) -> bool:
         return self.cells[at] is not None or at in self.tokens
 
     def token(self, at: int) -> str:
@@ -70,7 +71,7 @@ class Twisted:
         return self.tokens[at] if at in self.tokens else self.profile.leaves[at].token(cell or "")
 
     def changed(self) -> list[str]:
-        """The paths whose values are of another JSON kind than they are by the profile."""
+        """The paths whose values are of another JSON kind than the profile says."""
         leaves = self.profile.leaves
         return [
             leaves[at].canonical
@@ -78,13 +79,13 @@ class Twisted:
             if token != "null" and _kind(token) != leaves[at].kind
         ]
 
-    def one_of(self, ways: Sequence[_Way]) -> _Way:
-        """The way that is asked for, or any."""
-        return self.random.choice(ways) if self.way is None else ways[self.way % len(ways)]
+    def one_of(self, variants: Sequence[_Variant]) -> _Variant:
+        """The variant that is asked for, or any."""
+        return self.random.choice(variants) if self.variant is None else variants[self.variant % len(variants)]
 
     def pick(self, *, cde: bool | None = None, pii: bool = True, wrong: str | None = None) -> int:
-        """Some leaf that is there."""
-        found = [
+        """A random leaf that is there."""
+        leaves = [
             at
             for at, leaf in enumerate(self.profile.leaves)
             if self.cells[at] is not None
@@ -93,7 +94,7 @@ class Twisted:
             and (pii or not leaf.pii)
             and (wrong is None or any((rule == CAST_FAILED) == (wrong == CAST_FAILED) for rule in leaf.wrong))
         ]
-        return self.random.choice(found)
+        return self.random.choice(leaves)
 
     def add(self, path: str, token: str, cell: str | None) -> None:
         self.added.append((path, token))
@@ -102,10 +103,10 @@ class Twisted:
 
 
 def twisted(
-    kind: Kind, profile: Profile, cells: tuple[str | None, ...], random: Random, way: int | None = None
+    kind: Kind, profile: Profile, cells: tuple[str | None, ...], random: Random, variant: int | None = None
 ) -> Twisted:
-    """The event of this kind that these cells would have been."""
-    event = Twisted(profile, random, list(cells), way, has_version=profile.has_version)
+    """The event that these cells become by this kind."""
+    event = Twisted(profile, random, list(cells), variant, has_version=profile.has_version)
     _TWISTS[kind](event)
     return event
 
@@ -123,23 +124,20 @@ def _kind(token: str) -> str:
     return {'"': "string", "[": "array", "t": "boolean", "f": "boolean"}.get(token[0], "number")
 
 
-def _cde_null(event: Twisted) -> None:
-    at = event.pick(cde=True)
-    event.cells[at], event.tokens[at] = None, "null"
-    _fail(event, at, CDE_MISSING)
-
-
-def _cde_blank(event: Twisted) -> None:
-    at = event.pick(cde=True)
-    blank = event.random.choice(("", " ", "   "))
-    event.cells[at], event.tokens[at] = blank, f'"{blank}"'
-    _fail(event, at, CDE_MISSING)
-
-
-def _cde_missing(event: Twisted) -> None:
+def _cde_missing(event: Twisted) -> int:
     at = event.pick(cde=True)
     event.cells[at] = None
     _fail(event, at, CDE_MISSING)
+    return at
+
+
+def _cde_null(event: Twisted) -> None:
+    event.tokens[_cde_missing(event)] = "null"
+
+
+def _cde_blank(event: Twisted) -> None:
+    at, blank = _cde_missing(event), event.random.choice(("", " ", "   "))
+    event.cells[at], event.tokens[at] = blank, f'"{blank}"'
 
 
 def _bad_type(event: Twisted) -> None:
@@ -159,12 +157,8 @@ def _wrong(event: Twisted, at: int, *, is_cast: bool) -> None:
     values = event.profile.leaves[at].wrong
     rule = event.random.choice([rule for rule in values if (rule == CAST_FAILED) == is_cast])
     token = event.random.choice(values[rule])
-    event.cells[at], event.tokens[at] = _cell(token), token
+    event.cells[at], event.tokens[at] = token.strip('"'), token
     event.failures.append(f"{rule} {event.profile.leaves[at].column}")
-
-
-def _cell(token: str) -> str:
-    return token.strip('"')
 
 
 def _bad_time(event: Twisted) -> None:
@@ -179,18 +173,18 @@ def _bad_time(event: Twisted) -> None:
 
 
 def _drift_new(event: Twisted) -> None:
-    for path in event.random.sample(_NEWS, event.random.randint(1, len(_NEWS))):
-        event.add(path, f'"{path}-{event.random.randrange(50)}"', None)
-        event.extra[f"$.{path}"] = event.added[-1][1].strip('"')
+    for path in event.random.sample(_NEW_PATHS, event.random.randint(1, len(_NEW_PATHS))):
+        cell = f"{path}-{event.random.randrange(50)}"
+        event.add(path, f'"{cell}"', cell)
 
 
 def _optional(event: Twisted, *, is_last: bool = False) -> int | None:
-    """A leaf an event can do without; the same few of each profile, so that drift is a story and no noise."""
+    """An optional leaf; always one of the same few of each profile, so that drift has a pattern."""
     leaves = event.profile.leaves
-    there = [at for at in event.profile.optional if event.cells[at] is not None and not leaves[at].pii]
-    # What has a column in Curated is missed there, too.
-    there = [at for at in there if leaves[at].type] or there
-    return (there[-1] if is_last else there[0]) if there else None
+    present = [at for at in event.profile.optional if event.cells[at] is not None and not leaves[at].pii]
+    # One with a column in Curated is missing there as well.
+    present = [at for at in present if leaves[at].type] or present
+    return present[-1 if is_last else 0] if present else None
 
 
 def _drift_vanished(event: Twisted) -> None:
@@ -200,40 +194,36 @@ def _drift_vanished(event: Twisted) -> None:
 
 
 def _drift_renamed(event: Twisted) -> None:
-    at = _optional(event)
+    _move(event, _optional(event), "V2")
+
+
+def _drift_object(event: Twisted) -> None:
+    """A value becomes an object."""
+    _move(event, _optional(event, is_last=True), ".value")
+
+
+def _move(event: Twisted, at: int | None, suffix: str) -> None:
     if at is not None:
         leaf, cell = event.profile.leaves[at], event.cells[at]
-        event.add(f"{leaf.path}V2", leaf.token(cell or ""), cell)
+        event.add(f"{leaf.path}{suffix}", leaf.token(cell or ""), cell)
         event.cells[at] = None
 
 
 def _drift_type(event: Twisted) -> None:
-    """A number comes as a text; its value is the same."""
+    """A number becomes a text of the same value."""
     for at, leaf in enumerate(event.profile.leaves):
         if leaf.form == Form.BARE and leaf.type in ("INT", "BIGINT", "DOUBLE") and event.cells[at] is not None:
             event.tokens[at] = f'"{event.cells[at]}"'
             return
 
 
-def _drift_object(event: Twisted) -> None:
-    """A value becomes an object."""
-    at = _optional(event, is_last=True)
-    if at is not None:
-        leaf, cell = event.profile.leaves[at], event.cells[at]
-        event.add(f"{leaf.path}.value", leaf.token(cell or ""), cell)
-        event.cells[at] = None
-
-
 def _drift_scalar(event: Twisted) -> None:
     """An object whose values are all optional becomes a text."""
-    groups: dict[str, list[tuple[int, Leaf]]] = {}
+    groups: dict[str, list[int]] = {}
     for at, leaf in enumerate(event.profile.leaves):
-        groups.setdefault(leaf.path.rpartition(".")[0].split(".")[0], []).append((at, leaf))
-    free = [
-        group for group, members in groups.items() if group and all(at in event.profile.optional for at, _ in members)
-    ]
-    group = sorted(free)[-1]
-    for at, _ in groups[group]:
+        groups.setdefault(leaf.path.rpartition(".")[0].split(".")[0], []).append(at)
+    group = max(group for group, members in groups.items() if group and set(members) <= set(event.profile.optional))
+    for at in groups[group]:
         event.cells[at] = None
     event.add(group, f'"no {group}"', f"no {group}")
 
@@ -250,21 +240,21 @@ def _oversized(event: Twisted) -> None:
 
 
 def _envelope(event: Twisted) -> None:
-    """The envelope says something, too; its key counts where the payload has none."""
-    way, leaf = event.one_of(_ENVELOPES), event.profile.leaves[KEY]
+    """The envelope has attributes and may have a key, which counts if the payload has none."""
+    envelope, leaf = event.one_of(_ENVELOPES), event.profile.leaves[KEY]
     event.attributes = _ATTRIBUTES
-    if way == "another key":
+    if envelope == "another key":
         event.idempotency_key = "not-this-one"
-    elif way != "no key":
+    elif envelope != "no key":
         event.idempotency_key = event.cells[KEY]
-        event.cells[KEY] = " " if way == "instead of a blank" else None
+        event.cells[KEY] = " " if envelope == "instead of a blank" else None
         if leaf.type:
             event.failures.append(f"{CDE_MISSING} {leaf.column}")
 
 
 def _odd(event: Twisted) -> None:
-    """Right, but seldom seen; the one of a megabyte only where it is asked for."""
-    event.one_of(_ODDITIES[:-1] if event.way is None else _ODDITIES)(event)
+    """Valid, but rare; the megabyte only if it is asked for."""
+    event.one_of(_ODDITIES[:-1] if event.variant is None else _ODDITIES)(event)
 
 
 def _in_front(change: Callable[[Profile, str], tuple[str, dict[str, str]]]) -> Callable[[Twisted], None]:
@@ -311,11 +301,11 @@ _TWISTS = {
     Kind.MALFORMED: _malformed,
     Kind.OVERSIZED: _oversized,
 }
-WAYS = {
+VARIANTS = {
     Kind.BAD_TIME: len(_BAD_VERSIONS) + len(_BAD_PERIODS),
     Kind.ENVELOPE: len(_ENVELOPES),
     Kind.ODD: len(_ODDITIES),
     Kind.MALFORMED: len(BROKEN),
     Kind.OVERSIZED: len(OVERSIZED),
 }
-"""In how many ways an event can be of a kind, where there are several."""
+"""The number of variants of a kind that has several."""

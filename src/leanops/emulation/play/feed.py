@@ -1,12 +1,12 @@
-"""Events from the generator to RAW: a process of its own makes and sends them, this one processes and delivers."""
+"""Events from the generator to RAW: a separate process makes and sends them, this one processes and delivers them."""
 
 import gc
 import json
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
-from functools import partial
+from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor, wait
+from functools import cache, partial
 from itertools import islice
 from multiprocessing import get_context, parent_process
 from pathlib import Path
@@ -32,12 +32,12 @@ if TYPE_CHECKING:
 
 CHUNKS_PER_PART = 5
 IDLE_S, PATIENCE_S = 0.02, 180.0
-"""A message that failed is hidden for a minute or so."""
+"""A message that failed is hidden for about a minute."""
 Progress = Callable[[int], None]
 
 
 class Feed:
-    """Publishes and lands; the process that makes the events is kept for the next phase."""
+    """Publishes events and lands them; the process that makes the events is kept for the next phase."""
 
     def __init__(self, runtime: Embedded) -> None:
         self._runtime = runtime
@@ -51,17 +51,17 @@ class Feed:
             self._crossing.close()
 
     def run(self, scenario: Scenario, phase: str, progress: Progress = lambda _done: None) -> int:
-        """Publish the events of a phase and bring them all to RAW; how many there were."""
+        """Publish the events of a phase and land them all in RAW; returns their number."""
         home, crossing = self._runtime.home, self._bridged(scenario)
         made = [self._makers.submit(make_part, home, scenario, phase, *part) for part in _parts(scenario, phase)]
         land(self._runtime, made, progress)
-        events = sum(one.result() for one in made)
+        events = sum(part.result() for part in made)
         if crossing:
             crossing.wait(list(scenario.names()), lambda left: progress(events - left))
         return events
 
     def _bridged(self, scenario: Scenario) -> "Crossing | None":
-        """The bridge, at work from the first phase on, where events have to cross one."""
+        """The bridge, which runs from the first phase on, if events have to cross one."""
         if scenario.through == PUBSUB and self._crossing is None:
             from leanops.emulation.play.crossing import Crossing
             from leanops.emulation.play.pubsub import prepare
@@ -82,7 +82,7 @@ def _begin_making() -> None:
 
 
 def _parts(scenario: Scenario, phase: str) -> list[tuple[str, int, int]]:
-    """Topic and chunks of each piece of work; the topics take turns."""
+    """Topic, first and last chunk of each part; the topics take turns."""
     chunks = {topic: scenario.stream(topic, phase).chunks for topic in scenario.names()}
     longest = max(chunks.values())
     return [
@@ -94,7 +94,7 @@ def _parts(scenario: Scenario, phase: str) -> list[tuple[str, int, int]]:
 
 
 def make_part(home: Path, scenario: Scenario, phase: str, topic: str, first: int, last: int) -> int:
-    """Make some chunks, send them on their way and write them into the ledger; how many events they were."""
+    """Make some chunks, send them and write them into the ledger; returns the number of events."""
     runtime = _opened(home)
     stream = scenario.stream(topic, phase)
     made = [message for index in range(first, last) for message in stream.chunk(index)]
@@ -110,75 +110,59 @@ def make_part(home: Path, scenario: Scenario, phase: str, topic: str, first: int
 
 
 def send(runtime: Embedded, topic: str, made: Sequence[Message]) -> None:
-    """Messages into the topic's queue."""
+    """Send messages to the queue of a topic."""
     rest: Iterator[Envelope] = (
         Envelope(
             topic,
-            one.message_id,
-            one.publish_us,
-            payload=one.text,
-            idempotency_key=one.idempotency_key,
-            attributes=json.loads(one.attributes) if one.attributes else None,
-            ingestion_ts=one.ingestion_ms,
+            message.message_id,
+            message.publish_us,
+            payload=message.text,
+            idempotency_key=message.idempotency_key,
+            attributes=json.loads(message.attributes) if message.attributes else None,
+            ingestion_ts=message.ingestion_ms,
         )
-        for one in made
+        for message in made
     )
     while envelopes := list(islice(rest, EVENTS_PER_SEND)):
         packed = messages(runtime.queue, runtime.files, runtime.platform.clock, envelopes)
         send_all(runtime.queue, [message for message, _ in packed])
 
 
-_homes: dict[Path, Embedded] = {}
-
-
+@cache
 def _opened(home: Path) -> Embedded:
-    """The home as this process has it open."""
-    if home not in _homes:
-        _homes[home] = Embedded(home)
-    return _homes[home]
+    """The home, which a process opens once."""
+    return Embedded(home)
 
 
 def land(runtime: Embedded, made: Sequence["Future[int]"] = (), progress: Progress = lambda _done: None) -> None:
-    """Process and deliver until every part is made and all that is in the queues is in RAW; raises where it stays."""
-    delivery, landed, is_processed, stopping = DeliveryPart(stream_of(runtime)), 0, threading.Event(), threading.Event()
-    failure: list[BaseException] = []
-
-    def work() -> None:
+    """Process and deliver until every part is made and everything in the queues is in RAW; raise if it stays there."""
+    delivery, landed, stopping = DeliveryPart(stream_of(runtime)), 0, threading.Event()
+    with ThreadPoolExecutor(1, "processor") as pool:
+        processing = pool.submit(_process, runtime, made, stopping)
         try:
-            _process(runtime, made, stopping)
-        except BaseException as wrong:  # noqa: BLE001 - raised again where somebody waits for it
-            failure.append(wrong)
+            while not processing.done():
+                landed += delivery.turn()
+                progress(landed)
+                wait([processing], IDLE_S)
         finally:
-            is_processed.set()
-
-    worker = threading.Thread(target=work, name="processor")
-    worker.start()
-    try:
-        while not is_processed.is_set():
-            landed += delivery.turn()
-            progress(landed)
-            is_processed.wait(IDLE_S)
-    finally:
-        stopping.set()
-        worker.join()
-    if failure:
-        raise failure[0]
+            stopping.set()
+    processing.result()
     while done := delivery.turn(now=True):
         landed += done
         progress(landed)
     if problem := delivery.problem():
-        raise EmulationError(f"a table takes none of its events: {problem}")
+        raise EmulationError(f"a table accepts none of its events: {problem}")
     if left := runtime.background().delivery.claimed:
-        raise EmulationError(f"{left:,} records of the delivery buffer are claimed by a worker that does not land them")
+        raise EmulationError(f"a worker has claimed {left:,} records of the delivery buffer and does not land them")
     archive_and_drain(runtime.platform, runtime.queue, runtime.files)
 
 
 def _process(runtime: Embedded, made: Sequence["Future[int]"], stopping: threading.Event) -> None:
-    """Process until every part is made and the queues are empty; raises where their messages stay in them."""
+    """Process until every part is made and the queues are empty; raise if their messages stay in them."""
     queues = queues_of(runtime, Patience())
     moved = time.monotonic()
     while not stopping.is_set():
-        is_made = all(one.done() for one in made)
+        is_made = all(part.done() for part in made)
         if queues.process():
             moved = time.monotonic()
             continue
@@ -186,14 +170,14 @@ def _process(runtime: Embedded, made: Sequence["Future[int]"], stopping: threadi
         if is_made and not left:
             return
         if is_made and time.monotonic() > moved + PATIENCE_S:
-            raise EmulationError(f"for {PATIENCE_S:.0f} s none of {left:,} messages left its queue")
+            raise EmulationError(f"none of {left:,} messages left its queue for {PATIENCE_S:.0f} s")
         time.sleep(IDLE_S)
 
 
 def _queued(queues: Queues) -> int:
-    """How many messages wait, those too that failed and are hidden for a while; raises where a queue is not read."""
-    found = {name: depth.messages for name, depth in queues.queue.depths().items() if not name.endswith(DEAD)}
-    for name, waiting in found.items():
+    """The number of messages that wait, hidden ones included; raises QueueStoppedError if a queue is not read."""
+    depths = {name: depth.messages for name, depth in queues.queue.depths().items() if not name.endswith(DEAD)}
+    for name, waiting in depths.items():
         if waiting and (reason := queues.breakers.why_stopped(name)):
             raise QueueStoppedError(name, reason)
-    return sum(found.values())
+    return sum(depths.values())

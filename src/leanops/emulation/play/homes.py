@@ -1,4 +1,4 @@
-"""The home of an emulation: made anew only over an emulation, and played with by one command at a time."""
+"""The home of an emulation: only an emulation is ever replaced, and one command at a time works in it."""
 
 import fcntl
 import shutil
@@ -22,32 +22,32 @@ NAMES = {
     *(f"{name}{more}" for name in _DATABASES for more in ("", "-wal", "-shm", "-journal")),
     *(ledger.FOLDER, crew.LOGS, REPORT),
 }
-"""What an emulation has in its home, beside files half written."""
+"""What an emulation has in its home, beside half-written files."""
 
 
 class _Marked(msgspec.Struct):
-    """What another program's file of that name does not say; the scenario says what it has to be."""
+    """What tells the file of an emulation from another of that name; Scenario checks the value."""
 
     made_by: str
 
 
 def scenario_of(home: Path) -> Scenario:
-    """The scenario of an emulation's home; raises UsageError where it is none."""
+    """The scenario in the home of an emulation; raises UsageError if the folder is not one."""
     try:
         text = (home / FILE).read_bytes()
         msgspec.json.decode(text, type=_Marked)
         return msgspec.json.decode(text, type=Scenario)
     except (OSError, ValueError):
-        raise UsageError(f"{home} is no emulation; make one with: leanops emulate clean") from None
+        raise UsageError(f"{home} is not an emulation; create one with: leanops emulate clean") from None
 
 
 @contextmanager
-def held(home: Path, anew: Scenario | None = None, settings: str = "") -> Iterator[None]:
-    """The emulation of a home, made `anew` if there is a scenario, while no other command plays with it.
+def held(home: Path, new: Scenario | None = None, settings: str = "") -> Iterator[None]:
+    """Hold the emulation of a home, replaced by a `new` one if given; raises UsageError if another command holds it.
 
-    Commands that only look, and the workers of a soak, ask nobody. Raises UsageError where another one plays.
+    Commands that only read, and the workers of a soak, need not hold it.
     """
-    if anew is None:
+    if new is None:
         scenario_of(home)
     else:
         _check_free(home)
@@ -58,20 +58,20 @@ def held(home: Path, anew: Scenario | None = None, settings: str = "") -> Iterat
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise UsageError(f"another command is at work in {home}; wait until it ends, or choose another") from None
-        if anew is not None:
-            fresh_home(home, anew, settings)
+            raise UsageError(f"another command is at work in {home}; wait for it, or choose another folder") from None
+        if new is not None:
+            fresh_home(home, new, settings)
         yield
 
 
 def fresh_home(home: Path, scenario: Scenario, settings: str = "") -> Path:
-    """An empty home for an emulation; an earlier emulation is replaced, any other folder is left alone."""
+    """Create an empty home for an emulation; an earlier emulation is replaced, any other folder is left alone."""
     _check_free(home)
     with _possible(home):
-        # The folder itself stays: somebody may be in it, or it may be where a disk is mounted.
+        # The folder itself stays: it may be somebody's current folder or a mount point.
         make_private(home)
         for path in home.iterdir():
-            # As long as there is a scenario, what was half removed can be made anew.
+            # As long as there is a scenario, a half-removed emulation can be replaced.
             if path.name not in (FILE, LOCK):
                 _remove(path)
         scenario.save(home)
@@ -80,23 +80,18 @@ def fresh_home(home: Path, scenario: Scenario, settings: str = "") -> Path:
 
 
 def _check_free(home: Path) -> None:
-    """Raise UsageError where something would be lost that no emulation made."""
+    """Raise UsageError if anything would be lost that is not part of an emulation."""
     with _possible(home):
-        found = [path.name for path in home.iterdir()] if home.is_dir() else []
-        is_taken = not home.is_dir() and home.exists()
-    names = {name for name in found if not name.startswith(SCRATCH)} - {LOCK}
-    if is_taken or (names and not _is_emulation(home)):
-        raise UsageError(f"{home} is there already and is no emulation; remove it, or choose another folder")
-    if strange := sorted(names - NAMES):
-        raise UsageError(f"{home} holds {strange[0]}, which no emulation made; move it away, or choose another folder")
-
-
-def _is_emulation(home: Path) -> bool:
+        paths = home.iterdir() if home.is_dir() else [home] if home.exists() else []
+        names = {path.name for path in paths if not path.name.startswith(SCRATCH)} - {LOCK}
+    if not names:
+        return
     try:
         scenario_of(home)
     except UsageError:
-        return False
-    return True
+        raise UsageError(f"{home} exists and is not an emulation; remove it, or choose another folder") from None
+    if other := sorted(names - NAMES):
+        raise UsageError(f"{home} holds {other[0]}, which no emulation wrote; move it, or choose another folder")
 
 
 def _remove(path: Path) -> None:
@@ -108,8 +103,8 @@ def _remove(path: Path) -> None:
 
 @contextmanager
 def _possible(home: Path) -> Iterator[None]:
-    """What the system refuses, told in a line."""
+    """Turn what the operating system refuses into a UsageError."""
     try:
         yield
     except OSError as refused:
-        raise UsageError(f"{home} cannot be made ({refused.strerror}); choose another folder") from None
+        raise UsageError(f"{home} cannot be created ({refused.strerror}); choose another folder") from None

@@ -1,4 +1,4 @@
-"""When the next events of a soak are due, and when its next worker dies."""
+"""When the next events of a soak are due, and when its next worker is killed."""
 
 import re
 import time
@@ -13,18 +13,18 @@ Now = Callable[[], float]
 
 
 def seconds_of(text: str) -> int:
-    """The seconds of `90s`, `30m` or `1h30m`; raises UsageError for anything else, and for no time at all."""
-    found = _DURATION.fullmatch(text.strip())
-    hours, minutes, seconds = (int(part or 0) for part in found.groups()) if found else (0, 0, 0)
+    """The seconds of `90s`, `30m` or `1h30m`; raises UsageError for anything else, and for zero."""
+    match = _DURATION.fullmatch(text.strip())
+    hours, minutes, seconds = (int(part or 0) for part in match.groups()) if match else (0, 0, 0)
     total = hours * 3_600 + minutes * 60 + seconds
     if not total:
-        raise UsageError(f"{text!r} is no duration; write it as 90s, 30m or 1h30m")
+        raise UsageError(f"{text!r} is not a duration; write it as 90s, 30m or 1h30m")
     return total
 
 
 @dataclass
 class Pace:
-    """So many events a second, for so many seconds from now."""
+    """A rate of events per second, for a number of seconds from now."""
 
     rate: int
     seconds: float
@@ -43,12 +43,12 @@ class Pace:
         return self.elapsed >= self.seconds
 
     def owed(self, sent: int) -> int:
-        """How many more should have been sent by now; what was missed is made up for."""
+        """How many more events should have been sent by now; missed ones are made up for."""
         return int(min(self.elapsed, self.seconds) * self.rate) - sent
 
 
 class Kills:
-    """A worker now and then: the moments and the order are drawn from the seed, and nobody is left out for long."""
+    """Picks a worker from time to time; the seed decides when and which, and every worker has its turn."""
 
     def __init__(self, every_s: float | None, names: Sequence[str], seed: int, now: Now = time.monotonic) -> None:
         self._every_s, self._names, self._now = every_s, list(names), now
@@ -57,7 +57,7 @@ class Kills:
         self._doomed: list[str] = []
 
     def due(self) -> str | None:
-        """The worker that has to die now, if one has; a moment that was missed is not made up for."""
+        """The worker to kill now, if it is time; a missed moment is not made up for."""
         if self._now() < self._next:
             return None
         self._next = self._drawn()

@@ -1,4 +1,4 @@
-"""The publisher of a soak: it sends chunk after chunk when it is told to, and keeps the ledger of what it sent."""
+"""The publisher of a soak: it sends chunk by chunk, and writes what it sent into the ledger."""
 
 from collections.abc import Iterator
 
@@ -12,7 +12,7 @@ EVENTS_PER_PART = 2_000
 
 
 class Publisher:
-    """The events of a soak, a chunk of each topic in turn, and the ledger of those that were sent."""
+    """Sends the events of a soak, a chunk of each topic in turn."""
 
     def __init__(self, runtime: Embedded, scenario: Scenario) -> None:
         self._runtime = runtime
@@ -25,7 +25,7 @@ class Publisher:
 
     @property
     def has_begun(self) -> bool:
-        """Whether every topic has had its turn: one without events could not be verified."""
+        """Whether every topic has had its turn: a topic without events could not be verified."""
         return self._next is None or self._next[1] > 0
 
     @property
@@ -34,7 +34,7 @@ class Publisher:
 
     @property
     def next_size(self) -> int:
-        """How many events come next."""
+        """The number of events in the next chunk."""
         stream, index = self._next or (None, 0)
         return min(stream.size, stream.events - index * stream.size) if stream else 0
 
@@ -52,7 +52,7 @@ class Publisher:
         self._next = next(self._turns, None)
 
     def write(self) -> None:
-        """Write what is not in the ledger yet."""
+        """Write into the ledger what is not there yet."""
         for topic in self._streams:
             self._write(topic)
 

@@ -1,4 +1,4 @@
-"""A soak: events at a steady rate while workers of their own bring them to Curated and are killed now and then."""
+"""A soak: events at a steady rate, while worker processes bring them to Curated and are killed from time to time."""
 
 import time
 from collections import Counter
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from leanops.domain.errors import EmulationError
 from leanops.domain.table.outcome import Outcome
-from leanops.emulation.play.crew import Crew
+from leanops.emulation.play.crew import LOGS, Crew
 from leanops.emulation.play.pace import Kills, Pace
 from leanops.emulation.play.phases import Emulation
 from leanops.emulation.play.publisher import Publisher
@@ -38,36 +38,36 @@ LAND_S, STOP_S, STUCK_S = 300.0, 180.0, 120.0
 
 @dataclass
 class Wishes:
-    """What somebody who cannot wait has asked for; it is granted where no worker is half started."""
+    """What a user has asked for by signals; it takes effect where no worker is half started."""
 
     has_workers: bool = False
     is_publishing: bool = False
     stop: bool = False
-    """Publish no more, and go on to the end."""
+    """Publish no more, and continue to the end."""
     leave: bool = False
     """End at once."""
 
     def interrupt(self) -> None:
-        """End publishing; where that is over, end everything."""
+        """End publishing; if that is over, end everything."""
         if self.is_publishing and not self.stop:
             self.stop = True
         else:
             self.end()
 
     def end(self) -> None:
-        """End at once, or when somebody looks."""
+        """End at once, or with workers at the next `look`."""
         self.leave = True
         if not self.has_workers:
             raise KeyboardInterrupt
 
     def look(self) -> None:
-        """Raise KeyboardInterrupt where it has to end at once."""
+        """Raise KeyboardInterrupt if the soak has to end at once."""
         if self.leave:
             raise KeyboardInterrupt
 
     @contextmanager
     def with_workers(self) -> Iterator[None]:
-        """A stretch in which there are workers."""
+        """While there are workers, they must be ended first."""
         self.has_workers = True
         try:
             yield
@@ -81,7 +81,7 @@ class Soaked:
 
     events: int
     seconds: float
-    """Of publishing."""
+    """Time spent publishing."""
     kills: Mapping[str, int]
     verdict: Verdict
 
@@ -91,16 +91,16 @@ class Soaked:
 
     @property
     def batches(self) -> int:
-        return sum(len(one.boundaries.standardized) + len(one.boundaries.curated) for one in self.verdict.topics)
+        return sum(len(topic.boundaries.standardized) + len(topic.boundaries.curated) for topic in self.verdict.topics)
 
     @property
     def extra(self) -> int:
-        """Rows of RAW beyond what was sent: workers that were killed had done their work and not yet said so."""
-        return sum(one.rows["again"] for one in self.verdict.topics)
+        """Rows of RAW beyond what was sent: a worker was killed between its work and the acknowledgement."""
+        return sum(topic.rows["again"] for topic in self.verdict.topics)
 
 
 class Soak:
-    """One soak in the home of an emulation that has published nothing yet."""
+    """A soak in the home of an emulation that has published nothing yet."""
 
     def __init__(self, emulation: Emulation, every_s: float | None, wishes: Wishes | None = None) -> None:
         self._emulation, self._runtime, self._scenario = emulation, emulation.runtime, emulation.scenario
@@ -108,7 +108,7 @@ class Soak:
         self._looked = 0.0
 
     def run(self) -> Soaked:
-        """Publish, let everything land, stop the workers, finish their work and hold it against the ledger."""
+        """Publish, let everything land, stop the workers, finish their work and compare it with the ledger."""
         emulation, scenario = self._emulation, self._scenario
         add_topics(emulation.runtime.platform, dict.fromkeys(scenario.names()))
         list(emulation.deploy())
@@ -148,7 +148,7 @@ class Soak:
         return publisher.sent
 
     def _note(self, kills: Counter[str]) -> None:
-        """Remember the kills before they happen; should the soak break off, that kills every worker."""
+        """Save the kills before they happen; a soak that breaks off has killed every worker."""
         self._scenario.kills = dict(kills)
         self._scenario.save(self._runtime.home)
 
@@ -156,16 +156,16 @@ class Soak:
         if time.monotonic() - self._looked < LOOK_S:
             return
         self._looked = time.monotonic()
-        said = f"{sent:,} sent, {sum(self._left().values()):,} on their way, {self._batches():,} batches"
-        self._emulation.progress(f"{SOAK}: {said}, {crew.kills.total()} kills", min(1.0, share))
+        state = f"{sent:,} sent, {sum(self._left().values()):,} on their way, {self._batches():,} batches"
+        self._emulation.progress(f"{SOAK}: {state}, {crew.kills.total()} kills", min(1.0, share))
 
     def _left(self) -> dict[str, int]:
-        """What is not in its table yet, by where it is."""
-        found = self._runtime.background()
+        """The number of events that are not in their table yet, by where they are."""
+        background = self._runtime.background()
         return {
-            "in the queues": found.queued,
-            "in the delivery buffer": found.delivery.records + found.delivery.claimed,
-            "to be told of in dlq_errors": found.undrained,
+            "in the queues": background.queued,
+            "in the delivery buffer": background.delivery.records + background.delivery.claimed,
+            "to be drained into dlq_errors": background.undrained,
         }
 
     def _batches(self) -> int:
@@ -176,19 +176,22 @@ class Soak:
         return int(head.summary.get("total-records", 0)) if head else 0
 
     def _land(self, crew: Crew) -> None:
-        """Wait until all that was sent is in RAW or told of in dlq_errors."""
+        """Wait until everything that was sent is in RAW or in dlq_errors."""
         deadline = time.monotonic() + LAND_S
         while any(left := self._left().values()):
             if time.monotonic() > deadline:
-                told = ", ".join(f"{count:,} {where}" for where, count in self._left().items() if count)
-                raise EmulationError(f"after {LAND_S:.0f} s there are still {told}; the workers' logs are in its home")
+                rest = ", ".join(f"{count:,} {where}" for where, count in self._left().items() if count)
+                logs = self._runtime.home / LOGS
+                raise EmulationError(
+                    f"after {LAND_S:.0f} s there are still {rest}; see the logs of the workers in {logs}"
+                )
             self._emulation.progress(f"{SOAK}: {sum(left):,} on their way", 1.0)
             self._wishes.look()
             crew.check()
             time.sleep(LOOK_S)
 
     def _cycle(self) -> None:
-        """Cycles in this process until no topic has anything left to do."""
+        """Run cycles in this process until no topic has anything left to do."""
         moved = time.monotonic()
         while True:
             results = run_cycle(self._runtime.platform, list(self._scenario.names()))
@@ -199,6 +202,8 @@ class Soak:
                 moved = time.monotonic()
                 continue
             if time.monotonic() > moved + STUCK_S:
-                raise EmulationError(f"for {STUCK_S:.0f} s no topic got on: {busy[0].sentence()}") from busy[0].failure
-            # The lease of a worker that was killed has yet to end, or the pause after a failure.
+                raise EmulationError(f"no topic made progress for {STUCK_S:.0f} s: {busy[0].sentence()}") from busy[
+                    0
+                ].failure
+            # The lease of a killed worker, or the pause after a failure, has not ended yet.
             time.sleep(LOOK_S)

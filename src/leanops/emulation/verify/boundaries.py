@@ -1,4 +1,4 @@
-"""Which batch read which row of RAW: the boundaries of the run history over the files of the table."""
+"""Which batch read which row of RAW: the boundaries in the run history, applied to the files of the table."""
 
 import re
 from bisect import bisect_left, bisect_right
@@ -12,35 +12,23 @@ from leanops.domain.table.history import TableView, watermark_from
 from leanops.runtimes.embedded import Embedded
 
 SCHEME = "^file:(//)?"
-"""Spark and PyIceberg do not agree on the slashes in front of a path."""
+"""Spark and PyIceberg differ in the slashes in front of a path."""
 COUNTS = {
     STANDARDIZED: (
-        "read",
-        "inserted",
-        "updated",
-        "duplicates",
-        "superseded",
-        "parse_errors",
-        "version_fallback",
-        "missing_keys",
+        *("read", "inserted", "updated", "duplicates", "superseded"),
+        *("parse_errors", "version_fallback", "missing_keys"),
     ),
     CURATED: (
-        "read",
-        "inserted",
-        "updated",
-        "unchanged",
-        "errors",
-        "behind",
-        "cross_period",
-        "late_corrections",
-        "cde_missing",
+        *("read", "inserted", "updated", "unchanged", "errors"),
+        *("behind", "cross_period", "late_corrections", "cde_missing"),
     ),
 }
+"""Layer → what each of its batches counts."""
 
 
 @dataclass(frozen=True)
 class Run:
-    """One batch of a layer, as the run history has it; `number` counts from 1 in the order of the batches."""
+    """A batch of a layer as in the run history; `number` counts the batches from 1, in their order."""
 
     number: int
     batch_id: str
@@ -53,25 +41,25 @@ class Run:
 
 @dataclass(frozen=True)
 class Boundaries:
-    """The batches of a topic, and the files of RAW each of them read."""
+    """The batches of a topic, and the files of RAW that each of them read."""
 
     standardized: list[Run] = field(default_factory=list)
     curated: list[Run] = field(default_factory=list)
     files: dict[str, int | None] = field(default_factory=dict)
-    """File → number of the Standardized batch that read it; None where none has yet."""
+    """File → number of the Standardized batch that read it; None if none has yet."""
     apart: dict[str, str] = field(default_factory=dict)
-    """Batch → where it began, if that is not where the one before it had ended."""
+    """Batch → where it began, if that is not where the one before it ended."""
 
 
 def boundaries_of(runtime: Embedded, topic: str) -> Boundaries:
-    """How a topic was cut into batches; a batch that was recorded late stands where it read, not where it was told."""
+    """The batches of a topic in the order in which they read, even if they were recorded in another."""
     databases, catalog = runtime.platform.rules.databases, runtime.platform.catalog
     history = databases.ops_table("job_run_history")
     rows = catalog.select(history, list(_COLUMNS), {"topic_name": topic})
     raw = databases.raw_table(topic)
     table = runtime.catalog.load_table(raw) if catalog.load(raw) else None
     entries = _entries(table) if table else []
-    # A snapshot that was expired is known by its files, one whose files were rewritten by the table's history.
+    # The files know the snapshots that have expired, the metadata those whose files were rewritten.
     places = {one.snapshot_id: one.sequence_number or 0 for one in (table.metadata.snapshots if table else ())}
     places |= {snapshot: sequence for snapshot, sequence, _ in entries}
 
@@ -87,21 +75,23 @@ def boundaries_of(runtime: Embedded, topic: str) -> Boundaries:
     return Boundaries(standardized, _numbered(curated, written), files, apart)
 
 
-def _known(places: Mapping[Any, int], name: object, said: str) -> int:
-    """A place in the order of commits; raises EmulationError where the table has forgotten it."""
+def _known(places: Mapping[Any, int], name: object, what: str) -> int:
+    """A place in the order of commits; raises EmulationError if the table no longer has it."""
     if name not in places:
-        raise EmulationError(f"{said} does not know, so nobody can say what it read; begin anew: leanops emulate clean")
+        raise EmulationError(
+            f"{what} does not know, so what it read is unknown; start over with: leanops emulate clean"
+        )
     return places[name]
 
 
 def _reader(ends: Sequence[int], sequence: int) -> int | None:
-    """The number of the first batch that ended at this place of RAW or behind it."""
+    """The number of the first batch that ended at this place of RAW or after it."""
     at = bisect_left(ends, sequence)
     return at + 1 if at < len(ends) else None
 
 
 def _sequence(table: TableView | None, runs: Sequence[Run]) -> list[int]:
-    """The batch-seq of every batch of Standardized; it rises with every commit, also with one that is no batch."""
+    """The batch-seq of every batch of Standardized; it rises with every commit, even if that is not a batch."""
     marks = [watermark_from(snapshot) for snapshot in table.snapshots.values()] if table else []
     known = {mark.batch_id: mark.batch_seq for mark in marks if mark}
     return [
@@ -110,9 +100,9 @@ def _sequence(table: TableView | None, runs: Sequence[Run]) -> list[int]:
 
 
 def _apart(runs: Sequence[Run]) -> dict[str, str]:
-    """Batches that did not begin where the one before them had ended, or the first of all at the beginning."""
+    """Batches that did not begin where the one before them ended, or the first one not at the start."""
     return {
-        run.batch_id: f"began at {run.source_from}, and what was read before it ends at {end}"
+        run.batch_id: f"began at {run.source_from}, but the batch before it ended at {end}"
         for run, end in zip(runs, [None, *(run.source_to for run in runs)], strict=False)
         # The batches of Curated count from 0, those of Standardized from no snapshot.
         if (run.source_from or None) != end
@@ -120,7 +110,7 @@ def _apart(runs: Sequence[Run]) -> dict[str, str]:
 
 
 def _numbered(curated: Sequence[Run], written: Sequence[int]) -> list[Run]:
-    """Batches of Curated whose range counts the batches of Standardized, where the table has their batch-seq."""
+    """Batches of Curated with a range of batch numbers of Standardized instead of batch-seqs."""
     return [
         replace(
             run,
@@ -143,7 +133,7 @@ _COLUMNS = (
 
 def _runs(rows: list[dict[str, Any]], layer: str, order: Callable[[Mapping[str, Any]], int]) -> list[Run]:
     columns = {name: "rows_read" if name == "read" else name for name in COUNTS[layer]}
-    found = sorted((row for row in rows if row["layer"] == layer), key=order)
+    ordered = sorted((row for row in rows if row["layer"] == layer), key=order)
     return [
         Run(
             number,
@@ -153,12 +143,12 @@ def _runs(rows: list[dict[str, Any]], layer: str, order: Callable[[Mapping[str, 
             row["seconds"],
             {name: row[column] for name, column in columns.items() if row[column] is not None},
         )
-        for number, row in enumerate(found, start=1)
+        for number, row in enumerate(ordered, start=1)
     ]
 
 
 def _entries(table: Any) -> list[tuple[int, int, str]]:
-    """Snapshot, its place in the order of commits, and path of every data file; expiry does not change them."""
+    """Snapshot, its place in the order of commits, and path of every data file; expiry keeps all three."""
     head = table.current_snapshot()
     return [
         (entry.snapshot_id, entry.sequence_number, local(entry.data_file.file_path))
@@ -168,5 +158,5 @@ def _entries(table: Any) -> list[tuple[int, int, str]]:
 
 
 def local(uri: str) -> str:
-    """The path of a file in this machine's file system."""
+    """The path of a local file."""
     return re.sub(SCHEME, "", uri)

@@ -1,25 +1,26 @@
-"""Drift: what drift_log must say of the paths of a topic, from the batches in which events had them."""
+"""Drift: what drift_log must say about the paths of a topic, from the batches in which events had them."""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from operator import attrgetter
+from typing import Any, NamedTuple
 
 from leanops.emulation.events.leaves import Leaf
 from leanops.emulation.events.profile import Profile
 from leanops.emulation.verify.fates import Fates
-from leanops.emulation.verify.found import EXAMPLES, Check, Wrong, identifier, text
+from leanops.emulation.verify.found import Check, Wrong, identifier, text
 
 ADDED, REMOVED, TYPE_CHANGED = "ADDED", "REMOVED", "TYPE_CHANGED"
 OBJECT = "object"
 Kinds = frozenset[str]
-UNTOLD: Kinds = frozenset()
-"""There, and of a kind the ledger does not tell."""
+UNKNOWN: Kinds = frozenset()
+"""There, but of a kind that the ledger does not know."""
 _NUMBER = "-?(0|[1-9][0-9]*)([.][0-9]+)?([eE][+-]?[0-9]+)?"
 
 
 class Line(NamedTuple):
-    """A line of drift_log: the number of its batch, and the kinds before and after; None where they are not told."""
+    """A line of drift_log: the number of its batch, and the kinds before and after; None if they are unknown."""
 
     path: str
     action: str
@@ -31,16 +32,16 @@ class Line(NamedTuple):
 
 @dataclass(frozen=True)
 class Seen:
-    """In which batches events had which paths, and of which kinds their values were."""
+    """The batches in which events had each path, and the kinds of its values."""
 
     batches: Sequence[int]
-    """Those that brought events, in order."""
+    """Those with events, in order."""
     paths: Mapping[str, Mapping[int, Kinds]]
     objects: Mapping[str, frozenset[int]] = field(default_factory=dict)
-    """In which batches values were objects for the first time that had the paths they bring."""
+    """Path → the batches in which its values became objects with paths that had never been there."""
 
     def lines(self, patience: int) -> list[Line]:
-        """Every line drift_log must have."""
+        """Every line that drift_log must have."""
         lines = []
         for path, kinds in self.paths.items():
             begins = min(kinds)
@@ -50,19 +51,19 @@ class Seen:
         return lines
 
     def _changes(self, path: str, kinds: Mapping[int, Kinds]) -> list[Line]:
-        """The batches with a kind that the one which had the path before them had not."""
-        lines, before, objects = [], UNTOLD, self.objects.get(path, frozenset())
+        """The batches with a kind that the previous batch with this path did not have."""
+        lines, before, objects = [], UNKNOWN, self.objects.get(path, frozenset())
         for batch in sorted(kinds.keys() | objects):
-            now = kinds.get(batch, UNTOLD)
+            now = kinds.get(batch, UNKNOWN)
             known = before or frozenset(sorted(now)[:1])
-            arrived = now | ({OBJECT} if batch in objects else UNTOLD)
+            arrived = now | ({OBJECT} if batch in objects else UNKNOWN)
             if arrived - known and batch != self.batches[0]:
                 lines.append(Line(path, TYPE_CHANGED, batch, _joined(known), _joined(arrived)))
             before = now or before
         return lines
 
     def _gaps(self, path: str, kinds: Mapping[int, Kinds], patience: int) -> list[Line]:
-        """The batches at which a path had not been seen for so many."""
+        """The batches at which a path had not been seen for `patience` batches."""
         seen = [at for at, batch in enumerate(self.batches) if batch in kinds]
         ends = [*seen[1:], len(self.batches)]
         return [
@@ -77,7 +78,7 @@ def _joined(kinds: Kinds) -> str | None:
 
 
 def seen(fates: Fates, profile: Profile) -> Seen:
-    """What the ledger tells of the paths of the events that were read."""
+    """What the ledger knows about the paths of the events that were read."""
     paths: dict[str, dict[int, Kinds]] = defaultdict(dict)
     counts = ", ".join(f"count({identifier(leaf.canonical)})" for leaf in profile.leaves)
     rows = fates.rows(f"SELECT batch, {counts} FROM sent JOIN arrival USING (message_id) GROUP BY batch ORDER BY batch")
@@ -91,42 +92,41 @@ def seen(fates: Fates, profile: Profile) -> Seen:
         strange: dict[int, int] = defaultdict(int)
         for batch, kind, count in others:
             strange[batch] += count
-            paths[leaf.canonical][batch] = paths[leaf.canonical].get(batch, UNTOLD) | {kind}
+            paths[leaf.canonical][batch] = paths[leaf.canonical].get(batch, UNKNOWN) | {kind}
         for row in rows:
             if row[at] > strange[row[0]]:
-                paths[leaf.canonical][row[0]] = paths[leaf.canonical].get(row[0], UNTOLD) | {leaf.kind}
+                paths[leaf.canonical][row[0]] = paths[leaf.canonical].get(row[0], UNKNOWN) | {leaf.kind}
     extra = "SELECT DISTINCT batch, unnest(map_keys(extra)) FROM sent JOIN arrival USING (message_id)"
     for batch, path in fates.rows(f"{extra} WHERE cardinality(extra) > 0"):
-        paths[path][batch] = UNTOLD
+        paths[path][batch] = UNKNOWN
     return Seen([row[0] for row in rows], paths, _objects(paths, {leaf.canonical for leaf in profile.leaves}))
 
 
 def _objects(paths: Mapping[str, Mapping[int, Kinds]], leaves: Collection[str]) -> dict[str, frozenset[int]]:
-    """Leaves that events had before, and the batches in which paths below them were there for the first time."""
-    found: dict[str, set[int]] = defaultdict(set)
+    """Leaves that events had before, and the batches in which paths below them were first there."""
+    first_batches: dict[str, set[int]] = defaultdict(set)
     for path, kinds in paths.items():
         first = min(kinds)
         for leaf in leaves:
-            if path.startswith((f"{leaf}.", f"{leaf}[")) and min(paths.get(leaf, {first: UNTOLD})) < first:
-                found[leaf].add(first)
-    return {leaf: frozenset(batches) for leaf, batches in found.items()}
+            if path.startswith((f"{leaf}.", f"{leaf}[")) and min(paths.get(leaf, {first: UNKNOWN})) < first:
+                first_batches[leaf].add(first)
+    return {leaf: frozenset(batches) for leaf, batches in first_batches.items()}
 
 
-def _others(fates: Fates, leaf: Leaf) -> list[tuple[int, str, int]]:
-    """Batch, kind and number of the values that are of another kind than the leaf's own."""
+def _others(fates: Fates, leaf: Leaf) -> list[tuple[Any, ...]]:
+    """Batch, kind and number of the values of another kind than that of the leaf."""
     cell = identifier(leaf.canonical)
     forms = {"boolean": f"{cell} IN ('true', 'false')", "array": f"{cell}[1] = '['"}
     forms["number"] = f"regexp_full_match({cell}, {text(_NUMBER)})"
     cases = " ".join(f"WHEN {form} THEN '{kind}'" for kind, form in forms.items() if kind != leaf.kind)
-    found = fates.rows(
+    return fates.rows(
         f"SELECT batch, CASE {cases} ELSE 'string' END AS kind, count(*) FROM strange "
         f"WHERE list_contains(changed, {text(leaf.canonical)}) GROUP BY ALL"
     )
-    return [(batch, kind, count) for batch, kind, count in found]
 
 
 def compare(expected: Iterable[Line], found: Sequence[Line], columns: Mapping[str, str]) -> Check:
-    """Exactly these lines, each once and with its column; kinds are compared where the ledger tells them."""
+    """drift_log has exactly these lines, once each and with their columns; kinds are compared if they are known."""
     wanted = {(line.path, line.action, line.batch): line for line in expected}
     logged: dict[tuple[str, str, int], list[Line]] = defaultdict(list)
     for line in found:
@@ -144,8 +144,8 @@ def compare(expected: Iterable[Line], found: Sequence[Line], columns: Mapping[st
             wrong.append(Wrong(must.path, f"is in drift_log with other kinds than as {_named(must)}"))
         elif lines[0].column != columns.get(must.path):
             wrong.append(Wrong(must.path, f"is in drift_log with another column as {_named(must)}"))
-    wrong.sort(key=lambda one: (one.message_id, one.what))
-    return Check("drift", len(wanted), len(found), len(wrong), tuple(wrong[:EXAMPLES]))
+    wrong.sort(key=attrgetter("message_id", "what"))
+    return Check.of("drift", len(wanted), len(found), wrong)
 
 
 def _named(line: Line) -> str:

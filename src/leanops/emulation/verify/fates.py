@@ -1,4 +1,4 @@
-"""The ledger of a topic with the batches its events were read in: what must have become of each."""
+"""What must have become of each message of a topic, from the ledger and the batches that read it."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -14,22 +14,22 @@ from leanops.runtimes.embedded import Embedded
 
 _STATEMENTS = files("leanops.emulation.verify").joinpath("fates.sql").read_text(encoding="utf-8")
 RAW = "message_id VARCHAR, publish_us BIGINT, ingestion_ms BIGINT, content VARCHAR, batch INT"
-"""Columns of `raw`; `batch` is the number of the Standardized batch that read the row, NULL where none has yet."""
+"""Columns of `raw`; `batch` is the number of the Standardized batch that read the row, NULL if none has yet."""
 MEMORY = "1GB"
-"""Of each database; two topics are verified at once."""
+"""For each database; two topics are verified at once."""
 _COMMENT = re.compile(r"--[^\n]*")
 
 
 class Database:
-    """A DuckDB in memory, which goes to the home's disk where that is too small."""
+    """A DuckDB in memory, which spills to the disk of the home."""
 
     def __init__(self, home: Path) -> None:
-        # Its own default is most of the machine, where a JVM already has a good part.
+        # By default DuckDB takes most of the memory, of which a JVM already has a good part.
         folder = str(home / "scratch" / "duckdb")
         self.connection = duckdb.connect(config={"temp_directory": folder, "memory_limit": MEMORY})
 
     def register(self, name: str, rows: Any) -> None:
-        """Rows of a real table, as a table of this database."""
+        """Copy rows into a table of this database."""
         self.connection.register("given", rows)
         self.connection.execute(f"CREATE OR REPLACE TABLE {name} AS FROM given")
         self.connection.unregister("given")
@@ -51,7 +51,7 @@ class Fates(Database):
         work_out(self.connection, ledger.parts(runtime.home, topic), runs)
 
     def _read_raw(self, boundaries: Boundaries) -> None:
-        """RAW as DuckDB reads it from its files, each row with the batch of its file."""
+        """Load RAW as DuckDB reads it from its files, each row with the batch of its file."""
         connection = self.connection
         connection.execute(f"CREATE TABLE raw ({RAW})")
         if boundaries.files:
@@ -66,7 +66,7 @@ class Fates(Database):
 def work_out(
     connection: duckdb.DuckDBPyConnection, parts: Sequence[str], curated_runs: Sequence[Sequence[Any]]
 ) -> None:
-    """Make the tables of fates.sql, from the files of a ledger and in a database that has `raw`."""
+    """Create the tables of fates.sql from the files of a ledger, in a database that has `raw`."""
     connection.execute("SET TimeZone = 'UTC'")
     connection.execute("CREATE MACRO months(period) AS period[1:4]::INT * 12 + period[6:7]::INT")
     connection.execute(f"CREATE VIEW ledger AS FROM read_parquet({listed(parts)})")

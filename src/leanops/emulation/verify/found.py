@@ -1,26 +1,14 @@
-"""The real tables of a topic beside its fates, and the comparison of the two."""
+"""The real tables of a topic, and their comparison with what they must hold."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
 
-from leanops.domain.table.definitions import (
-    BOOLEAN,
-    CURATED,
-    DOUBLE,
-    ERRORS,
-    FAILURE,
-    FAILURES,
-    INT,
-    LONG,
-    NUMBER,
-    OPS,
-    STANDARDIZED,
-    STRING,
-    TIMESTAMP,
-)
+from leanops.adapters.iceberg.definitions import iceberg_schema
+from leanops.domain.table.definitions import CURATED, ERRORS, OPS, STANDARDIZED
+from leanops.emulation.events.profile import Profile
 from leanops.emulation.verify.boundaries import SCHEME, local
 from leanops.emulation.verify.fates import Database, listed
 from leanops.runtimes.embedded import Embedded
@@ -38,7 +26,7 @@ class Wrong:
 
 @dataclass(frozen=True)
 class Check:
-    """One law on one topic: how many it was held against, how many were found, and which of them break it."""
+    """A law on a topic: how many rows were expected and found, and which of them break it."""
 
     name: str
     expected: int
@@ -50,6 +38,16 @@ class Check:
     def passed(self) -> bool:
         return self.wrong == 0 and self.expected == self.found
 
+    @classmethod
+    def of(cls, name: str, expected: int, found: int, wrong: Sequence[Wrong]) -> "Check":
+        """A check that counts everything wrong and keeps some examples."""
+        return cls(name, expected, found, len(wrong), tuple(wrong[:EXAMPLES]))
+
+    @classmethod
+    def none(cls, name: str, wrong: Sequence[Wrong]) -> "Check":
+        """A check on rows that must not exist."""
+        return cls.of(name, 0, len(wrong), wrong)
+
     def as_json(self) -> dict[str, Any]:
         """The fields and whether it passed, in the words of `emulate verify --json`."""
         numbers = {"expected": self.expected, "found": self.found, "wrong": self.wrong}
@@ -57,13 +55,13 @@ class Check:
 
 
 class Found:
-    """What the tables hold, loaded beside what they must hold."""
+    """Loads what the tables hold beside what they must hold."""
 
     def __init__(self, runtime: Embedded, topic: str, database: Database) -> None:
         self._runtime, self._topic, self._database = runtime, topic, database
 
     def load(self, name: str, table: str, *, topic_only: bool = False) -> Mapping[str, str]:
-        """A real table as `name`, and its payload columns by path; one that is not there yet is empty."""
+        """Load a real table as `name`, empty if it does not exist yet; returns its payload columns by path."""
         view = self._runtime.platform.catalog.load(table)
         if view is None:
             self._database.register(name, self._nothing(table))
@@ -75,22 +73,20 @@ class Found:
         return view.paths
 
     def _nothing(self, table: str) -> pa.Table:
-        """No rows of a table that is not there, with the columns it will have at least."""
+        """An empty table with at least the columns that a table will have."""
         databases = self._runtime.platform.rules.databases
-        if table in (databases.errors, databases.parse_errors, databases.dlq_errors):
-            columns = ERRORS.columns
-        else:
-            ops = {databases.ops_table(name): definition.columns for name, definition in OPS.items()}
-            columns = ops.get(table) or {**STANDARDIZED.columns, **CURATED.columns}
-        return pa.schema([(name, _ARROW[kind]) for name, kind in columns.items()]).empty_table()
+        shared = dict.fromkeys((databases.errors, databases.parse_errors, databases.dlq_errors), ERRORS)
+        shared |= {databases.ops_table(name): definition for name, definition in OPS.items()}
+        layers = replace(CURATED, columns={**STANDARDIZED.columns, **CURATED.columns})
+        return iceberg_schema(shared.get(table, layers)).as_arrow().empty_table()
 
     def _rows(self, table: str, chosen: str) -> str:
-        """The rows of a table as DuckDB reads them from its files; no code of ours stands between."""
+        """The rows of a table as DuckDB reads them from its files, with no code of ours in between."""
         tasks = list(self._runtime.catalog.load_table(table).scan(chosen).plan_files())
         if not tasks:
             return "FROM nothing"
         data = listed(local(task.file.file_path) for task in tasks)
-        # A column that was added since a file was written is NULL there, and in no file yet before the next batch.
+        # A column that is newer than a file is NULL there, and before the next batch it is in no file.
         rows = (
             "FROM nothing UNION ALL BY NAME "
             f"FROM read_parquet({data}, union_by_name = true, filename = true, file_row_number = true)"
@@ -104,37 +100,36 @@ class Found:
         )
 
     def compare(self, name: str, expected: str, found: str, key: str, differs: Mapping[str, str]) -> Check:
-        """Rows of both sides by key; `differs` says by which word a difference is called, and when there is one."""
+        """Compare both sides by key; `differs` maps the name of a difference to its condition."""
         both = f"FROM ({expected}) e FULL JOIN ({found}) f USING ({key})"
         wrong = " OR ".join(["e.message_id IS NULL", "f.message_id IS NULL", *(f"({one})" for one in differs.values())])
         expected_rows, found_rows, wrong_rows = self._database.rows(
             f"SELECT count(e.message_id), count(f.message_id), count(*) FILTER (WHERE {wrong}) {both}"
         )[0]
-        # Only where something differs is it worth asking what.
+        # What differs is worth a query only if anything does.
         examples = self._examples(both, wrong, differs) if wrong_rows else ()
         return Check(name, expected_rows, found_rows, wrong_rows, examples)
 
     def _examples(self, both: str, wrong: str, differs: Mapping[str, str]) -> tuple[Wrong, ...]:
         words = ", ".join(f"CASE WHEN {one} THEN {text(word)} END" for word, one in differs.items()) or "NULL"
-        said = f"array_to_string(list_filter([{words}], lambda word: word IS NOT NULL), ', ')"
+        names = f"array_to_string(list_filter([{words}], lambda word: word IS NOT NULL), ', ')"
         rows = self._database.rows(
             "SELECT coalesce(e.message_id, f.message_id), CASE WHEN f.message_id IS NULL THEN 'is missing' "
-            f"WHEN e.message_id IS NULL THEN 'must not be there' ELSE 'differs in ' || {said} END "
+            f"WHEN e.message_id IS NULL THEN 'must not be there' ELSE 'differs in ' || {names} END "
             f"{both} WHERE {wrong} ORDER BY 1 LIMIT {EXAMPLES}"
         )
         return tuple(Wrong(message, what) for message, what in rows)
 
 
-_ARROW = {
-    STRING: pa.string(),
-    LONG: pa.int64(),
-    INT: pa.int32(),
-    DOUBLE: pa.float64(),
-    BOOLEAN: pa.bool_(),
-    TIMESTAMP: pa.timestamp("us", "UTC"),
-    NUMBER: pa.decimal128(38, 9),
-    FAILURES: pa.list_(pa.struct([(name, pa.string()) for name in FAILURE])),
-}
+def in_clear(database: Database, name: str, table: str, profiles: Iterable[Profile]) -> list[Wrong]:
+    """The rows of a table, loaded as `name`, in which personal data of a profile can be read."""
+    shapes = "|".join(sorted({leaf.shape for profile in profiles for leaf in profile.leaves if leaf.shape}))
+    if not shapes:
+        return []
+    columns = database.rows(f"DESCRIBE {name}")
+    texts = ", ".join(f"{identifier(column)}::VARCHAR" for column, kind, *_ in columns if "VARCHAR" in kind)
+    clear = f"SELECT coalesce(message_id, '-') FROM {name} WHERE regexp_matches(concat_ws(' ', {texts}), ?)"
+    return [Wrong(message, f"is in clear in {table}") for (message,) in database.rows(clear, [shapes])]
 
 
 def text(value: str) -> str:

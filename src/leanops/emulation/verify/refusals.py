@@ -1,4 +1,4 @@
-"""The error tables: exactly the messages that were refused, each with everything its row must say."""
+"""The error tables: exactly the refused messages, each with all that its row must hold."""
 
 import json
 from collections.abc import Sequence
@@ -47,13 +47,13 @@ class Refusals:
             self.found.load(name, table, topic_only=True)
 
     def dead(self) -> Check:
-        """Messages that cannot land have a row, and an archive that holds their text."""
+        """Messages that cannot land have a row, and their text is in the archive."""
         self._open_archive()
         expected = "SELECT message_id, [m.rule] AS rules, sent_us, content, NULL AS first_ms, NULL AS record_key "
         expected += "FROM message m JOIN sent USING (message_id) WHERE m.is_dead"
-        differs = self._said("dlq") | {
+        differs = self._common("dlq") | {
             "its archived text": "f.archived IS DISTINCT FROM e.content",
-            # Only through Pub/Sub is it not known when a message that never landed was published.
+            # The publish time of a message that never landed is unknown if it came through Pub/Sub.
             "its publish_time": f"e.sent_us IS NOT NULL AND ({_PUBLISHED})",
             "its schema_version": "f.schema_version IS NOT NULL",
         }
@@ -61,20 +61,20 @@ class Refusals:
         return self.found.compare("dead letters", expected, found, "message_id", differs)
 
     def unparsed(self) -> Check:
-        """Texts that are no events have a row once they were read."""
+        """Texts that are not events have a row once they have been read."""
         expected = f"SELECT *, NULL AS record_key FROM ({_UNPARSED})"
         return self._in_batch("parse errors", "standardized", expected, UNPARSED, self.boundaries.standardized)
 
     def quarantined(self) -> Check:
-        """Versions that are not right have a row, with every rule they break."""
+        """Invalid versions have a row, with every rule they break."""
         return self._in_batch("quarantined rows", "curated", _REFUSED, REFUSED, self.boundaries.curated)
 
     def _in_batch(self, name: str, layer: str, expected: str, table: str, runs: Sequence[Run]) -> Check:
-        """Rows that a batch has written, of messages that are in RAW."""
+        """Rows that a batch has written, of messages in RAW."""
         raw = self.runtime.platform.rules.databases.raw_table(self.topic)
         day = "strftime(make_timestamp(e.sent_us), '%Y-%m-%d')"
         ids = f"MAP {{{', '.join(f'{run.number}: {text(run.batch_id)}' for run in runs)}}}" if runs else "MAP {}"
-        differs = self._said(layer) | {
+        differs = self._common(layer) | {
             "its publish_time": _PUBLISHED,
             "its source": f"f.source IS DISTINCT FROM {text(f'{raw}/publish_time_day=')} || {day}",
             "its batch_id": f"f.batch_id IS DISTINCT FROM ({ids})[e.batch]",
@@ -82,8 +82,8 @@ class Refusals:
         }
         return self.found.compare(name, expected, _once(table), "message_id", differs)
 
-    def _said(self, layer: str) -> dict[str, str]:
-        """What every error row must say."""
+    def _common(self, layer: str) -> dict[str, str]:
+        """What every error row must hold."""
         paths = ", ".join(f"{text(leaf.column)}: {text(leaf.canonical)}" for leaf in self.profile.leaves if leaf.type)
         begin = text(f"{layer}\n{self.topic}\n")
         return {
@@ -100,7 +100,7 @@ class Refusals:
         }
 
     def _open_archive(self) -> None:
-        """What stands in the files that dead letters name, as the ledger has it."""
+        """Load the contents of the files that dead letters name, hashed as in the ledger."""
         sources = [source for (source,) in self.fates.rows(f"SELECT DISTINCT source FROM {DEAD} WHERE source <> ''")]
         contents = [_content(self.runtime.files.get(source)) for source in sources]
         columns = {"source": pa.array(sources, pa.string()), "archived": pa.array(contents, pa.string())}
@@ -108,12 +108,12 @@ class Refusals:
 
 
 def _content(body: bytes | None) -> str | None:
-    """The payload of an archived queue message, as the ledger has it."""
+    """The payload of an archived queue message, hashed as in the ledger."""
     try:
-        said = json.loads(body or b"")
+        message = json.loads(body or b"")
     except ValueError:
         return None
-    payload = said.get("payload") if isinstance(said, dict) else None
+    payload = message.get("payload") if isinstance(message, dict) else None
     return ledger.content(payload) if isinstance(payload, str) else None
 
 
@@ -121,7 +121,7 @@ _PUBLISHED = "f.publish_time IS DISTINCT FROM make_timestamp(e.sent_us) AT TIME 
 
 
 def _once(table: str) -> str:
-    """One row for each message, with the number of all its rows."""
+    """One row for each message, with the number of its rows."""
     return (
         f"SELECT *, {_RULES} AS rules, count(*) OVER one AS rows FROM {identifier(table)} "
         "WINDOW one AS (PARTITION BY message_id) "

@@ -1,4 +1,4 @@
-"""Verification: the tables against the ledger, topic by topic."""
+"""Verification: the tables are compared with the ledger, topic by topic."""
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
@@ -18,12 +18,12 @@ from leanops.runtimes.embedded import Embedded
 from leanops.views.balance import whole_topic
 
 AT_ONCE = 2
-"""Topics verified side by side: while one plans or waits for a file, another joins."""
+"""Topics verified in parallel: while one plans or waits for a file, another joins."""
 
 
 @dataclass(frozen=True)
 class TopicVerdict:
-    """What was found about one topic."""
+    """The verdict on one topic."""
 
     topic: str
     checks: tuple[Check, ...]
@@ -35,9 +35,9 @@ class TopicVerdict:
     periods: Mapping[str, int]
     """Period → rows of Curated."""
     rules: Mapping[str, int]
-    """Rule and column → rows it refused."""
+    """Rule and column → rows refused."""
     rows: Mapping[str, int] = field(default_factory=dict)
-    """Rows of every table; of what was sent, how much is dead or missing; of RAW, what came again, unknown or waits."""
+    """Rows of every table; messages that are dead or missing; rows of RAW that came again, are unknown or wait."""
     drift: Mapping[tuple[str, str], int] = field(default_factory=dict)
     """Action and path → the batch that saw it first."""
 
@@ -48,7 +48,7 @@ class TopicVerdict:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What was found about all topics."""
+    """The verdict on all topics."""
 
     topics: tuple[TopicVerdict, ...]
     checks: tuple[Check, ...] = ()
@@ -62,34 +62,34 @@ class Verdict:
 def verify(
     runtime: Embedded, scenario: Scenario, progress: Callable[[str, float], None] = lambda _what, _share: None
 ) -> Verdict:
-    """Hold every table against the ledger."""
-    found, names, at_work = list[TopicVerdict](), list(scenario.names()), set[Fates]()
+    """Compare every table with the ledger."""
+    topics, names, at_work = list[TopicVerdict](), list(scenario.names()), set[Fates]()
     with ThreadPoolExecutor(AT_ONCE) as pool:
         begun = [pool.submit(_topic, runtime, scenario, topic, at_work) for topic in names]
         try:
-            for one in begun:
-                found.append(one.result())
-                progress(f"verify: {len(found)} of {len(names)} topics", len(found) / len(names))
+            for future in begun:
+                topics.append(future.result())
+                progress(f"verify: {len(topics)} of {len(names)} topics", len(topics) / len(names))
         except BaseException:
             _break_off(begun, at_work)
             raise
-    extra = sum(topic.rows["again"] for topic in found)
-    return Verdict(tuple(found), (*strays(runtime, scenario), *copies_by_kills(scenario, extra)))
+    extra = sum(topic.rows["again"] for topic in topics)
+    return Verdict(tuple(topics), (*strays(runtime, scenario), *copies_by_kills(scenario, extra)))
 
 
 def _break_off(begun: Sequence["Future[TopicVerdict]"], at_work: set[Fates]) -> None:
-    """End what runs, a statement at a time: else whoever ends it waits until everything begun is compared."""
-    for one in begun:
-        one.cancel()
+    """Interrupt what runs, statement by statement, so that nobody waits until every topic is compared."""
+    for future in begun:
+        future.cancel()
     while wait(begun, timeout=0.1).not_done:
         for fates in list(at_work):
-            # It may have been closed just now.
+            # It may have just been closed.
             with suppress(duckdb.Error):
                 fates.connection.interrupt()
 
 
 def _topic(runtime: Embedded, scenario: Scenario, topic: str, at_work: set[Fates]) -> TopicVerdict:
-    # Pub/Sub may deliver a message again, which the bridge hands on; work of a killed worker is done again.
+    # Pub/Sub may deliver a message again, and what a killed worker had done is done again.
     is_exact = scenario.through == QUEUE and not copying_kills(scenario)
     boundaries = boundaries_of(runtime, topic)
     fates = Fates(runtime, topic, boundaries)
@@ -117,7 +117,7 @@ def _topic(runtime: Embedded, scenario: Scenario, topic: str, at_work: set[Fates
 
 
 def counted(database: Database) -> dict[str, int]:
-    """How many rows every table has, and which way the messages went that are not in RAW as often as they were sent."""
+    """The rows of every table, and the messages that are not in RAW as often as they were sent."""
     return dict(database.rows(_ROWS))
 
 
@@ -133,7 +133,7 @@ FROM message LEFT JOIN found_fate f USING (message_id) GROUP BY ALL ORDER BY ALL
 _COPIES = "SELECT kind, count(*) FROM ledger WHERE kind IN ('duplicate', 'redelivery') GROUP BY ALL ORDER BY ALL"
 _PERIODS = "SELECT period_reference, count(*) FROM found_curated GROUP BY ALL ORDER BY ALL"
 _RULES = """
-SELECT failure.rule || coalesce(' ' || failure."column", '') AS said, count(*) FROM (
+SELECT failure.rule || coalesce(' ' || failure."column", '') AS name, count(*) FROM (
     SELECT unnest(failures) AS failure FROM found_dead UNION ALL SELECT unnest(failures) FROM found_unparsed
     UNION ALL SELECT unnest(failures) FROM found_refused
 ) GROUP BY ALL ORDER BY 2 DESC, 1
