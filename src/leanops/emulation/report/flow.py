@@ -1,4 +1,4 @@
-"""The flow as a graph: places in columns, and how many events go from one to another."""
+"""The flow as a graph: places in columns, and the number of events between them."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from leanops.emulation.report.numbers import Flow
 
 PLAIN, GOOD, QUIET, BAD = "plain", "good", "quiet", "bad"
 Link = tuple[str, str, int]
-"""From, to, and how many."""
+"""From, to, and the number of events."""
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Graph:
-    """Places, and how many go from one to another."""
+    """Places, and the number of events between them."""
 
     places: tuple[Place, ...]
     links: tuple[Link, ...]
@@ -41,7 +41,7 @@ class Graph:
 
 
 def graph_of(flow: Flow) -> Graph:
-    """The whole way, without the places nothing came to."""
+    """The whole flow, without the places that nothing reached."""
     places = [place for place in _places(flow) if place.count > 0]
     at = [[place for place in places if place.column == column] for column in range(5)]
     links = [
@@ -58,7 +58,7 @@ def graph_of(flow: Flow) -> Graph:
 
 
 def _poured(sources: Sequence[Place], targets: Sequence[Place]) -> Iterator[Link]:
-    """Links that empty the sources one by one and so fill the targets; both have as much."""
+    """Links that empty the sources one by one into the targets; both sides have the same total."""
     left = {place.name: place.count for place in sources}
     for target in targets:
         wanted = target.count
@@ -76,12 +76,12 @@ def _places(flow: Flow) -> list[Place]:
 def _sent(flow: Flow) -> list[Place]:
     return [
         Place("published", 0, "published", flow.published, PLAIN, "sent to the queues"),
-        Place("again", 0, "delivered again", flow.again, QUIET, "sent once more because an answer was lost"),
-        Place("unknown", 0, "never published", flow.unknown, BAD, "in RAW, and nobody has sent them"),
+        Place("again", 0, "delivered again", flow.again, QUIET, "sent again because an acknowledgement was lost"),
+        Place("unknown", 0, "never published", flow.unknown, BAD, "in RAW, but never sent"),
         Place("raw", 1, "RAW", flow.raw, PLAIN, "kept as they were received"),
-        Place("not_in_raw", 1, "not in RAW", flow.not_in_raw, BAD, "counted by batches, and no rows of RAW"),
+        Place("not_in_raw", 1, "not in RAW", flow.not_in_raw, BAD, "counted by batches, but not in RAW"),
         Place("dead", 1, "dead letters", flow.dead, BAD, "too broken to land; kept in dlq_errors"),
-        Place("missing", 1, "missing", flow.missing, BAD, "published, and nowhere to be found"),
+        Place("missing", 1, "missing", flow.missing, BAD, "published, but nowhere to be found"),
     ]
 
 
@@ -90,13 +90,13 @@ def _standardized(flow: Flow) -> list[Place]:
     return [
         Place("new", 2, "inserted", counts.get("inserted", 0), GOOD, "the first version of a key"),
         Place("newer", 2, "updated", counts.get("updated", 0), GOOD, "a newer version of a key"),
-        Place("old", 2, "superseded", counts.get("superseded", 0), QUIET, "a newer version was there already"),
-        Place("copy", 2, "duplicates", counts.get("duplicates", 0), QUIET, "the same message once more"),
-        Place("broken", 2, "parse errors", counts.get("parse_errors", 0), BAD, "no JSON object within limits"),
+        Place("old", 2, "superseded", counts.get("superseded", 0), QUIET, "a newer version was already there"),
+        Place("copy", 2, "duplicates", counts.get("duplicates", 0), QUIET, "the same message again"),
+        Place("broken", 2, "parse errors", counts.get("parse_errors", 0), BAD, "not a JSON object within the limits"),
         Place("waiting", 2, "waiting", flow.waiting, QUIET, "not read by a batch yet"),
-        Place("uncounted", 2, "not counted", flow.uncounted, BAD, "passed by a batch that has not counted them"),
+        Place("uncounted", 2, "not counted", flow.uncounted, BAD, "passed by a batch that did not count them"),
         Place("kept", 3, "Standardized", flow.kept, PLAIN, "versions for Curated to read"),
-        Place("not_kept", 3, "not there", flow.not_in_standardized, BAD, "counted by batches, and no such versions"),
+        Place("not_kept", 3, "not there", flow.not_in_standardized, BAD, "counted by batches, but not in Standardized"),
     ]
 
 
@@ -105,10 +105,10 @@ def _curated(flow: Flow) -> list[Place]:
     behind = counts.get("behind", 0)
     refused = counts.get("errors", 0) - behind
     return [
-        Place("first", 4, "inserted", counts.get("inserted", 0), GOOD, "the first right version of a key"),
-        Place("replaced", 4, "updated", counts.get("updated", 0), GOOD, "a newer right version of a key"),
+        Place("first", 4, "inserted", counts.get("inserted", 0), GOOD, "the first valid version of a key"),
+        Place("replaced", 4, "updated", counts.get("updated", 0), GOOD, "a newer valid version of a key"),
         Place("same", 4, "unchanged", counts.get("unchanged", 0), QUIET, "curated already"),
-        Place("behind", 4, "quarantined, behind", behind, BAD, "not right; an older right version stays in Curated"),
-        Place("refused", 4, "quarantined, new", refused, BAD, "not right, and Curated has no older version"),
+        Place("behind", 4, "quarantined, behind", behind, BAD, "invalid; an older valid version stays in Curated"),
+        Place("refused", 4, "quarantined, new", refused, BAD, "invalid, and Curated has no older version"),
         Place("unread", 4, "passed over", flow.unread, QUIET, "replaced before Curated read them, or not read yet"),
     ]

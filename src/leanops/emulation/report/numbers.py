@@ -1,4 +1,4 @@
-"""The numbers of a report, from what an emulation did and what was found."""
+"""The numbers of a report, from the steps of an emulation and the verdict on it."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,7 +16,7 @@ SLOWEST = 8
 
 @dataclass(frozen=True)
 class Flow:
-    """How many events went which way; what came twice went twice."""
+    """How many events went which way; what came twice is counted twice."""
 
     published: int
     dead: int
@@ -32,13 +32,13 @@ class Flow:
     waiting: int = 0
     """Rows of RAW that no batch has read yet."""
     uncounted: int = 0
-    """Rows of RAW that lie behind a batch which has not counted them."""
+    """Rows of RAW that a batch passed without counting them."""
     not_in_raw: int = 0
-    """What batches have counted beyond the rows of RAW."""
+    """What batches counted beyond the rows of RAW."""
     unread: int = 0
     """Versions Curated has not read yet, or found replaced by newer ones."""
     not_in_standardized: int = 0
-    """What batches of Curated have counted beyond the versions of Standardized."""
+    """What batches of Curated counted beyond the versions of Standardized."""
 
     @property
     def kept(self) -> int:
@@ -64,29 +64,20 @@ def flow_of(rows: Mapping[str, int], standardized: Mapping[str, int], curated: M
 _STANDARDIZED = ("inserted", "updated", "duplicates", "superseded", "parse_errors")
 _CURATED = ("inserted", "updated", "unchanged", "errors")
 COLUMNS = (
-    "topic",
-    "published",
-    "RAW",
-    "Standardized",
-    "Curated",
-    "quarantined",
-    "parse errors",
-    "dead letters",
-    "behind",
-    "moved",
-    "checks",
+    *("topic", "published", "RAW", "Standardized", "Curated", "quarantined"),
+    *("parse errors", "dead letters", "behind", "moved", "checks"),
 )
-"""What is said of every topic."""
+"""What is shown for every topic."""
 
 
 @dataclass(frozen=True)
 class TopicReport:
-    """One topic of a report; its checks have those that failed first."""
+    """A topic of a report; checks that failed come first."""
 
     topic: str
     flow: Flow
     rows: Mapping[str, int]
-    """Rows of its tables, which have a message once however often it came."""
+    """Rows of its tables, which hold a message once however often it came."""
     behind: int
     checks: tuple[Check, ...]
     first_paths: int
@@ -103,7 +94,7 @@ class TopicReport:
         return sum(check.passed for check in self.checks)
 
     def cells(self) -> tuple[int | str, ...]:
-        """What COLUMNS name."""
+        """The values of COLUMNS."""
         rows = [
             self.rows[name]
             for name in ("published", "raw", "standardized", "curated", "quarantined", "parse_errors", "dead_letters")
@@ -111,7 +102,7 @@ class TopicReport:
         return (self.topic, *rows, self.behind, self.moved, f"{self.passed} of {len(self.checks)}")
 
     def as_json(self) -> dict[str, Any]:
-        """The fields in the words of the page, and what they add up to."""
+        """The fields in the words of the page, and their sums."""
         return {
             "topic": self.topic,
             "verified": self.passed == len(self.checks),
@@ -136,13 +127,13 @@ class Phase:
         return sum(step.seconds for step in self.steps)
 
     def as_json(self) -> dict[str, Any]:
-        """Its time beside the steps that make it up."""
+        """Its time, and the steps that make it up."""
         return {"phase": self.name, "seconds": self.seconds, "steps": self.steps}
 
 
 @dataclass(frozen=True)
 class Report:
-    """Everything a report says."""
+    """Everything that a report shows."""
 
     passed: bool
     seed: int
@@ -151,28 +142,32 @@ class Report:
     phases: tuple[Phase, ...]
     flow: Flow
     rules: Mapping[str, int]
-    """Rule and column → rows it refused, the most first."""
+    """Rule and column → rows refused, the most first."""
     fates: tuple[str, ...]
     kinds: Mapping[str, Mapping[str, int]]
     """Kind → fate → messages."""
     copies: Mapping[str, int]
     periods: Mapping[str, int]
     slowest: tuple[Step, ...]
-    """Batches under the name of their topic, and the steps that are none."""
+    """Batches under the name of their topic, and the steps that are not batches."""
     shared: tuple[Check, ...] = ()
     """The checks of what the topics share."""
 
     def failed(self) -> list[tuple[str, Check]]:
-        """Topic and check of everything that is not as it must be."""
-        every = [(topic.topic, check) for topic in self.topics for check in topic.checks]
-        every += [("all topics", check) for check in self.shared]
-        return [(name, check) for name, check in every if not check.passed]
+        """Topic and check of everything that failed."""
+        return [(name, check) for name, check in self.every_check() if not check.passed]
+
+    def every_check(self) -> list[tuple[str, Check]]:
+        """Every check with its topic, and those of what the topics share."""
+        checks = [(topic.topic, check) for topic in self.topics for check in topic.checks]
+        return checks + [("all topics", check) for check in self.shared]
 
     def checks(self) -> list[Check]:
         """Every check over all topics together."""
-        every = [*(check for topic in self.topics for check in topic.checks), *self.shared]
-        names = dict.fromkeys(check.name for check in every)
-        return [_together(name, [check for check in every if check.name == name]) for name in names]
+        by_name: dict[str, list[Check]] = {}
+        for _, check in self.every_check():
+            by_name.setdefault(check.name, []).append(check)
+        return [_together(name, checks) for name, checks in by_name.items()]
 
     def as_json(self) -> dict[str, Any]:
         """The fields in the words of the page."""
@@ -194,12 +189,14 @@ class Report:
 
 
 def report_of(scenario: Scenario, verdict: Verdict, seconds: float | None = None) -> Report:
-    """The report of an emulation; its time is that of its steps unless it is given."""
+    """The report of an emulation; its time is that of its steps unless given."""
     topics = tuple(_topic(found) for found in verdict.topics)
     steps = _last_of_each(scenario.steps)
-    kinds = _summed((kind, fate, count) for found in verdict.topics for (kind, fate), count in found.kinds.items())
+    kinds: dict[str, Counter[str]] = {}
+    for (kind, fate), count in ((key, count) for topic in verdict.topics for key, count in topic.kinds.items()):
+        kinds.setdefault(kind, Counter())[fate] += count
     return Report(
-        # A verdict over nothing says nothing.
+        # A verdict on nothing proves nothing.
         verdict.passed and any(topic.checks for topic in topics),
         scenario.seed,
         seconds if seconds is not None else sum(step.seconds for step in steps),
@@ -236,29 +233,22 @@ def _topic(found: TopicVerdict) -> TopicReport:
 
 def _added(counts: Iterable[Mapping[str, int]]) -> Counter[str]:
     total: Counter[str] = Counter()
-    for one in counts:
-        total.update(one)
-    return total
-
-
-def _summed(rows: Iterable[tuple[str, str, int]]) -> dict[str, Counter[str]]:
-    total: dict[str, Counter[str]] = {}
-    for kind, fate, count in rows:
-        total.setdefault(kind, Counter())[fate] += count
+    for count in counts:
+        total.update(count)
     return total
 
 
 def _flow(flows: Sequence[Flow]) -> Flow:
-    """All topics together; what one has too much does not make up for what another lacks."""
+    """All topics together; a surplus in one does not make up for what another lacks."""
     together: dict[str, Any] = {}
-    for one in fields(Flow):
-        counts = [getattr(flow, one.name) for flow in flows]
-        together[one.name] = _added(counts) if one.name in ("standardized", "curated") else sum(counts)
+    for name in (field.name for field in fields(Flow)):
+        counts = [getattr(flow, name) for flow in flows]
+        together[name] = _added(counts) if name in ("standardized", "curated") else sum(counts)
     return Flow(**together)
 
 
 def _last_of_each(steps: Sequence[Step]) -> list[Step]:
-    """Who verifies twice has not waited twice for the same."""
+    """The steps, of which repeated verifications count once."""
     last = {(step.phase, step.what): at for at, step in enumerate(steps) if step.phase == "verify"}
     return [step for at, step in enumerate(steps) if last.get((step.phase, step.what), at) == at]
 
@@ -269,7 +259,7 @@ def _phases(steps: Sequence[Step]) -> tuple[Phase, ...]:
 
 
 def _slowest(steps: Sequence[Step], verdict: Verdict) -> tuple[Step, ...]:
-    """Cycles are left out, for they are made of batches."""
+    """Cycles are left out because they are made of batches."""
     timed = [step for step in steps if not step.what.startswith("cycle")]
     for found in verdict.topics:
         timed += _batches(found.topic, "Standardized", found.boundaries.standardized)
@@ -282,6 +272,6 @@ def _batches(topic: str, layer: str, runs: Sequence[Run]) -> list[Step]:
 
 
 def _together(name: str, checks: Sequence[Check]) -> Check:
-    """One check over several topics; what is wrong in one of them stays wrong."""
+    """One check over several topics; it fails if it fails for one of them."""
     wrong = sum(check.wrong or (not check.passed) for check in checks)
     return Check(name, sum(check.expected for check in checks), sum(check.found for check in checks), wrong)

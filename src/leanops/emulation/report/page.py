@@ -1,4 +1,4 @@
-"""A report as one HTML page that needs nothing but itself."""
+"""A report as one self-contained HTML page."""
 
 from collections import Counter
 
@@ -7,7 +7,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from leanops.emulation.report.numbers import COLUMNS, Report
 from leanops.emulation.report.picture import BOX, pictures_of
 
-# Autoescape whatever the file is called: nothing of the data may become markup.
+# Autoescape whatever the name of the file: no data may become markup.
 _templates = Environment(
     loader=PackageLoader("leanops.emulation.report", "."),
     autoescape=True,
@@ -25,7 +25,7 @@ def page_of(report: Report) -> str:
     wide, *narrow = pictures_of(report.flow)
     return _templates.get_template("page.html.j2").render(
         report=report,
-        checks=[check for topic in report.topics for check in topic.checks] + [*report.shared],
+        checks=[check for _, check in report.every_check()],
         columns=COLUMNS,
         rules=_rules(report),
         pictures={"wide": [wide], "narrow": narrow},
@@ -34,7 +34,7 @@ def page_of(report: Report) -> str:
 
 
 def _rules(report: Report) -> list[tuple[str, int, list[str]]]:
-    """Every rule with the rows it refused, the most first, and its columns with theirs."""
+    """Every rule with the rows it refused, the most first, and the same for its columns."""
     columns: dict[str, list[str]] = {}
     counts: Counter[str] = Counter()
     for name, count in report.rules.items():

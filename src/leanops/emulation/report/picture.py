@@ -1,4 +1,4 @@
-"""The flow as a picture: places are boxes in columns, and the bands between them as wide as what goes through."""
+"""The flow as a picture: places are boxes in columns, and bands between them are as wide as their counts."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -8,15 +8,15 @@ from leanops.emulation.report.numbers import Flow
 
 BOX = 10.0
 LEAST = 2.0
-"""What is seen however few it is."""
+"""Wide enough to be seen, however small the count."""
 LINE = 40.0
-"""What a label of two lines needs."""
+"""The height of a label of two lines."""
 GAP = 8.0
 
 
 @dataclass(frozen=True)
 class Screen:
-    """Where columns are; the fullest of them has this height without its gaps."""
+    """Where the columns are; the fullest has this height without its gaps."""
 
     width: float
     columns: tuple[float, ...]
@@ -30,7 +30,7 @@ _HEADS = ("sent", "landed", "standardized", "", "curated")
 
 @dataclass(frozen=True)
 class Box:
-    """A place that has its place."""
+    """A place, drawn."""
 
     place: Place
     x: float
@@ -40,7 +40,7 @@ class Box:
 
 @dataclass(frozen=True)
 class Band:
-    """A link that has its way: from the right edge of one box to the left edge of another."""
+    """A link, drawn from the right edge of one box to the left edge of another."""
 
     source: Place
     target: Place
@@ -59,24 +59,24 @@ class Band:
 
 @dataclass(frozen=True)
 class Drawing:
-    """Everything with its measures."""
+    """Everything with its positions and sizes."""
 
     boxes: tuple[Box, ...]
     bands: tuple[Band, ...]
     width: float
     height: float
     heads: tuple[tuple[str, float], ...]
-    """The heads of the columns, and where they are."""
+    """The heads of the columns and their positions."""
 
     @property
     def description(self) -> str:
-        """What the picture shows, for those who do not see it."""
+        """What the picture shows, for screen readers."""
         ways = [f"{band.source.label} to {band.target.label} {band.count:,}" for band in self.bands]
         return f"How many events went which way: {', '.join(ways)}"
 
 
 def pictures_of(flow: Flow) -> tuple[Drawing, Drawing, Drawing]:
-    """Where everything went: whole for wide screens, and in two parts for narrow ones."""
+    """The flow as a whole for wide screens, and in two parts for narrow ones."""
     whole = graph_of(flow)
     return (
         drawn(whole, _WIDE, _HEADS),
@@ -86,7 +86,7 @@ def pictures_of(flow: Flow) -> tuple[Drawing, Drawing, Drawing]:
 
 
 def drawn(graph: Graph, screen: Screen, heads: tuple[str, ...]) -> Drawing:
-    """The graph with its columns where the screen has them."""
+    """Lay the graph out on a screen."""
     columns = screen.columns
     first = min((place.column for place in graph.places), default=0)
     totals = [sum(place.count for place in graph.places if place.column == first + at) for at in range(len(columns))]
