@@ -110,11 +110,13 @@ def numbers(path: Locator) -> list[str]:
 
 def test_places_are_labelled_with_their_counts(browser: Browser, file: Path) -> None:
     with opened(browser, file) as page:
-        said = page.locator(".flow.wide text").all_text_contents()
-        labels = list(pairwise(said))
+        texts = page.locator(".flow.wide text").all_text_contents()
+        labels = list(pairwise(texts))
         for pair in (("published", "12,000"), ("superseded", "1,358"), ("quarantined, behind", "300")):
             assert pair in labels
-        assert "no JSON object within limits" in (page.locator("[data-place=broken] title").first.text_content() or "")
+        assert "not a JSON object within the limits" in (
+            page.locator("[data-place=broken] title").first.text_content() or ""
+        )
 
 
 def covered(page: Page) -> int:
