@@ -106,7 +106,8 @@ def run_cycle(
 
     Unfinished operations are resumed too, unless somebody else sees to them. Who has planned it already gives `plans`.
     """
-    planned = {plan.topic: plan for plan in plans or plan_cycle(platform, topics, force=force)}
+    plans = plan_cycle(platform, topics, force=force) if plans is None else plans
+    planned = {plan.topic: plan for plan in plans}
     results = _run(platform, planned, progress, accept_errors=accept_errors)
     # Other topics do not wait for the operation of one.
     for topic, plan in planned.items():
