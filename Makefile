@@ -101,7 +101,7 @@ endif
 bench: setup ## Run the benchmark and print its table
 	@$(BIN)/python -m bench
 
-lock: ## Resolve the dependencies anew into both lock files
+lock: ## Resolve the dependencies again into both lock files
 	@$(PYTHON) -m venv .venv-lock
 	@.venv-lock/$(PIP) install --quiet uv==0.13.7
 	@.venv-lock/bin/uv pip compile $(UV_FLAGS) --all-extras pyproject.toml requirements.in -o requirements.lock

@@ -130,7 +130,7 @@ def _ours(names: list[str]) -> Row:
         topics = {name: name.rpartition("/")[2] for name in names}
 
         async def run() -> Row:
-            source = PubSub.from_environment()
+            source = PubSub(os.environ.get("PUBSUB_EMULATOR_HOST"))
             with _measured(total) as figures:
                 bridge = Bridge(source, target, topics, BridgeRules(), lambda *_, **__: None)
                 stopping = asyncio.Event()

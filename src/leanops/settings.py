@@ -24,7 +24,7 @@ from leanops.usecases.platform import PiiRules, Rules
 
 FILE = "leanops.toml"
 PREFIX = "LEANOPS_"
-# Read before there are settings: where they are, and what must not stand in a file.
+# Read before there are settings: where they are, and what must not be in a file.
 OUTSIDE = {"LEANOPS_HOME", "LEANOPS_CACHE", "LEANOPS_PII_KEY"}
 
 
@@ -54,7 +54,7 @@ class Settings(Rules):
 
 
 class Setting(NamedTuple):
-    """A field of a section that says what it means; a field that does not cannot be set."""
+    """A field of a section with a description; a field without one cannot be set."""
 
     section: str
     name: str
@@ -123,7 +123,7 @@ def _in_file(home: Path | None) -> Iterator[tuple[Setting, Any]]:
     try:
         content = tomllib.loads((home / FILE).read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as broken:
-        raise UsageError(f"{FILE} is no TOML: {broken}") from None
+        raise UsageError(f"{FILE} is not TOML: {broken}") from None
     for key, value in sorted(content.items(), key=lambda item: isinstance(item[1], dict)):
         if isinstance(value, dict):
             for name, inner in value.items():

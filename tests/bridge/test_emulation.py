@@ -11,7 +11,6 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from leanops.adapters.gcp.publisher import PubSubPublisher
 from leanops.adapters.gcp.topics import PubSubTopics
 from leanops.domain.errors import EmulationError, UsageError
 from leanops.emulation import ledger
@@ -22,7 +21,6 @@ from leanops.emulation.play.feed import Feed, land, make_part, send
 from leanops.emulation.play.homes import fresh_home, scenario_of
 from leanops.emulation.play.pubsub import prepare
 from leanops.emulation.scenario import PUBSUB, Scenario
-from leanops.emulation.verify.boundaries import boundaries_of
 from leanops.emulation.verify.fates import Fates
 from leanops.emulation.verify.verdict import Verdict, verify
 from leanops.entrypoints.cli.app import run
@@ -91,7 +89,7 @@ def test_a_message_that_somebody_else_took_is_counted_and_named(tmp_path: Path, 
     with emulation(tmp_path, scenario) as runtime:
         prepare(scenario.names(), "{topic}")
         (topic,) = scenario.names()
-        make_part(runtime.home, scenario, "day1", topic, 0, 1)
+        make_part(runtime.home, scenario, "day1", topic, 0)
         taken = cloud.take(topic)
         crossing = Crossing(runtime, partial(land, runtime))
         try:
@@ -109,7 +107,7 @@ def test_a_bridge_that_ended_is_not_waited_for(tmp_path: Path) -> None:
     with emulation(tmp_path, scenario) as runtime:
         prepare(scenario.names(), "{topic}")
         (topic,) = scenario.names()
-        make_part(runtime.home, scenario, "day1", topic, 0, 1)
+        make_part(runtime.home, scenario, "day1", topic, 0)
         crossing = Crossing(runtime, lambda: None)
         try:
             for process in living(runtime.home):
@@ -128,7 +126,7 @@ def test_a_version_a_day_ahead_of_the_day_it_is_published_is_none(tmp_path: Path
         send(runtime, topic, made)
         land(runtime)
         ledger.write(runtime.home, topic, profile, "day1-00000", made, ids=[one.message_id for one in made])
-        fates = Fates(runtime, topic, boundaries_of(runtime, topic))
+        fates = Fates(runtime, scenario, topic)
 
         found = fates.rows("SELECT message_id, is_fallback, last_us FROM message ORDER BY 1")
 
@@ -138,7 +136,7 @@ def test_a_version_a_day_ahead_of_the_day_it_is_published_is_none(tmp_path: Path
 
 def test_what_an_earlier_emulation_left_does_not_come_to_a_later_one(cloud: Cloud) -> None:
     prepare(["orders"], "{topic}")
-    stray = PubSubPublisher(PROJECT).publish("orders", [b"{}", b""])
+    stray = PubSubTopics(PROJECT).publish("orders", [b"{}", b""])
     assert sorted(cloud.left("orders")) == sorted(stray)
 
     prepare(["orders"], "{topic}")
@@ -148,7 +146,7 @@ def test_what_an_earlier_emulation_left_does_not_come_to_a_later_one(cloud: Clou
 
 def test_a_topic_of_somebody_else_is_left_alone(monkeypatch: pytest.MonkeyPatch, cloud: Cloud) -> None:
     monkeypatch.setenv("GOOGLE_CLOUD_PROJECT", f"{cloud.word}-production")
-    PubSubPublisher(f"{cloud.word}-production").create("orders", ("team", "shop"))
+    PubSubTopics(f"{cloud.word}-production").create("orders", ("team", "shop"))
 
     with pytest.raises(UsageError, match=r"topic orders of project .* does not belong to an emulation"):
         prepare(["orders"], "{topic}")
@@ -159,7 +157,7 @@ def test_a_project_of_somebody_else_is_refused_before_anything_is_made_or_remove
 ) -> None:
     project, home = f"{cloud.word}-production", fresh_home(tmp_path / "home", Scenario(seed=5))
     monkeypatch.setenv("GOOGLE_CLOUD_PROJECT", project)
-    PubSubPublisher(project).create("payments", ("team", "shop"))
+    PubSubTopics(project).create("payments", ("team", "shop"))
 
     with pytest.raises(UsageError, match="topic payments of project"):
         prepare(["orders", "payments"], "{topic}")
@@ -202,7 +200,7 @@ def test_what_keeps_it_from_starting_is_said_in_one_line(
 def test_a_missing_client_of_google_is_said_in_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setitem(sys.modules, "leanops.adapters.gcp.publisher", None)
+    monkeypatch.setitem(sys.modules, "leanops.adapters.gcp.topics", None)
 
     code = run(["emulate", "clean", "--home", str(tmp_path / "new"), "--through", "pubsub"])
 

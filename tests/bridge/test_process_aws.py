@@ -10,6 +10,7 @@ from pathlib import Path
 import boto3
 import pytest
 
+from leanops.adapters.aws.answers import connect
 from leanops.adapters.aws.files import S3Files
 from leanops.adapters.aws.queue import SqsQueue
 from leanops.adapters.aws.state import DynamoState
@@ -62,13 +63,15 @@ def account(endpoint: str) -> Iterator[Account]:
     name = f"leanops-{secrets.token_hex(6)}"
     place = {"LocationConstraint": "eu-west-1"}
     boto3.client("s3", endpoint_url=endpoint).create_bucket(Bucket=name, CreateBucketConfiguration=place)
-    state = DynamoState.connect(endpoint=endpoint, prefix=f"{name}-")
+    clients = [connect(service, endpoint=endpoint) for service in ("dynamodb", "sqs", "s3")]
+    dynamodb, sqs, s3 = clients
+    state = DynamoState(dynamodb, prefix=f"{name}-")
     create_tables(f"{name}-", [SCHEMA_REGISTRY, WORKERS], endpoint)
-    queue = SqsQueue.connect(endpoint=endpoint, prefix=f"{name[-6:]}-", wait_s=0)
-    files = S3Files.connect(name, endpoint=endpoint)
-    yield Account(endpoint, name, queue, files, state)
-    for part in (queue, files, state):
-        part.close()
+    queue = SqsQueue(sqs, prefix=f"{name[-6:]}-", wait_s=0)
+    yield Account(endpoint, name, queue, S3Files(s3, name), state)
+    queue.close()
+    for client in clients:
+        client.close()
 
 
 def test_events_go_to_sqs_and_s3_without_a_home(cloud: Cloud, account: Account, tmp_path: Path) -> None:

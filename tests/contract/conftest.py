@@ -2,12 +2,13 @@
 
 import secrets
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import TypeAlias
 
 import pytest
 
+from leanops.adapters.aws.answers import connect
 from leanops.adapters.aws.state import DynamoState
 from leanops.adapters.sql.state import SqlState
 from leanops.ports.state import StateStore
@@ -48,12 +49,12 @@ def open_store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[OpenS
     with ExitStack() as opened:
 
         def open_one() -> StateStore:
-            store: SqlState | DynamoState
             if request.param == "dynamodb":
                 endpoint = request.getfixturevalue("dynamodb_endpoint")
                 create_tables(prefix, endpoint=endpoint)
-                store = DynamoState.connect(endpoint=endpoint, prefix=prefix)
-            elif request.param == "postgresql":
+                client = opened.enter_context(closing(connect("dynamodb", endpoint=endpoint)))
+                return DynamoState(client, prefix=prefix)
+            if request.param == "postgresql":
                 store = SqlState(request.getfixturevalue("postgresql_url"), prefix=prefix, page_rows=7)
             else:
                 store = SqlState(f"sqlite:///{tmp_path}/new/state.db", prefix=prefix, page_rows=7)

@@ -23,11 +23,11 @@ def story(embedded: Embedded, tmp_path_factory: pytest.TempPathFactory) -> Story
         list(emulation.day1(SIZES["day1"]))
         list(emulation.schema())
         made.keep(SCHEMA)
-        day2 = emulation.day2(SIZES["day2"])
+        day2 = emulation.day("day2", SIZES["day2"])
         next(day2)
         made.keep(LANDED)
         list(day2)
-        list(emulation.day4(SIZES["day4"]))
+        list(emulation.day("day4", SIZES["day4"]))
         made.keep(DONE)
     finally:
         emulation.close()

@@ -18,6 +18,7 @@ from leanops.domain.schema.model import Schema, schema_from_json
 from leanops.domain.table.batch import STANDARDIZED, Batch
 from leanops.domain.table.history import Snapshot, TableView, Watermark
 from leanops.ports.tables import Lake
+from leanops.usecases.leases import HeldTopic, Lease
 from leanops.usecases.platform import Actor, OperationRules, Platform, Rules, Secret
 
 NOW = datetime(2026, 11, 15, 8, tzinfo=UTC)
@@ -112,6 +113,11 @@ def no_lake() -> Lake:
 def changed(rules: Rules, **sections: dict[str, Any]) -> Rules:
     """The rules with other values in some sections."""
     return replace(rules, **{name: replace(getattr(rules, name), **values) for name, values in sections.items()})
+
+
+def held_by(platform: Platform, lease: Lease) -> HeldTopic:
+    """The topic a lease is for, as its holder works on it."""
+    return HeldTopic(platform, lease.resource.removeprefix("topic/"), lease)
 
 
 @contextmanager

@@ -10,6 +10,7 @@ from typing import TypeVar
 
 import pytest
 
+from leanops.adapters.aws.answers import connect
 from leanops.adapters.aws.queue import SqsQueue
 from leanops.adapters.sql.queue import SqlQueue
 from leanops.ports.clock import millis
@@ -65,7 +66,7 @@ def place_of(request: pytest.FixtureRequest, folder: Path) -> Iterator[Place]:
             queue: SqlQueue | SqsQueue
             if request.param in SQS:
                 endpoint = request.getfixturevalue(f"{request.param}_endpoint")
-                queue = SqsQueue.connect(endpoint=endpoint, prefix="leanops-", wait_s=0)
+                queue = SqsQueue(connect("sqs", endpoint=endpoint), prefix="leanops-", wait_s=0)
             else:
                 is_file = request.param == "sqlite"
                 url = f"sqlite:///{folder}/queue.db" if is_file else request.getfixturevalue("postgresql_url")

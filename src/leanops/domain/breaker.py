@@ -1,7 +1,7 @@
 """The circuit breaker of a queue: counts failures over a window, stops consumption, and lets one probe through."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from enum import StrEnum
 from typing import Annotated, Any
 
@@ -55,12 +55,12 @@ class Breaker:
         if self.state is not State.CLOSED:
             return self
         going_on = self if self.is_counting(rules, now) else replace(self, window_start=now, succeeded=0, failed=0)
-        found = replace(going_on, succeeded=going_on.succeeded + succeeded, failed=going_on.failed + failed)
-        events = found.succeeded + found.failed
-        if events < rules.min_events or found.failed <= rules.error_rate * events:
-            return found
-        reason = f"{found.failed:,} of {events:,} events failed within {rules.window_s} s"
-        return replace(found, state=State.OPEN, reason=reason, changed_at=now)
+        after = replace(going_on, succeeded=going_on.succeeded + succeeded, failed=going_on.failed + failed)
+        events = after.succeeded + after.failed
+        if events < rules.min_events or after.failed <= rules.error_rate * events:
+            return after
+        reason = f"{after.failed:,} of {events:,} events failed within {rules.window_s} s"
+        return replace(after, state=State.OPEN, reason=reason, changed_at=now)
 
     def stopped(self, reason: str, now: int) -> "Breaker":
         """After an outage: open at once, however few events met it; a probe that met one has failed."""
@@ -83,13 +83,13 @@ class Breaker:
         return self.state is State.HALF_OPEN and self.probe in (worker, ANYONE)
 
     def answered(self, rules: BreakerRules, now: int, succeeded: int, failed: int) -> "Breaker":
-        """After a probe: closed, or open for another pause; a probe that found nothing says nothing."""
+        """After a probe: closed, or open for another pause; a probe without messages decides nothing."""
         if succeeded + failed == 0:
             return self
         if failed <= rules.error_rate * (succeeded + failed):
             return Breaker(changed_at=now)
         reason = f"{failed:,} of {succeeded + failed:,} events of a probe failed"
-        return replace(self, state=State.OPEN, reason=reason, changed_at=now, probe=None, probe_until=0)
+        return self.stopped(reason, now)
 
 
 def opened_by_hand(reason: str | None, now: int) -> Breaker:
@@ -103,15 +103,6 @@ def closed_by_hand(now: int) -> Breaker:
 
 
 def breaker_of(row: Mapping[str, Any]) -> Breaker:
-    """The breaker that a row of its columns holds."""
-    return Breaker(
-        state=State(row["state"] or State.CLOSED),
-        reason=row["reason"],
-        window_start=row["window_start"] or 0,
-        succeeded=row["succeeded"] or 0,
-        failed=row["failed"] or 0,
-        changed_at=row["changed_at"] or 0,
-        forced=bool(row["forced"]),
-        probe=row["probe"],
-        probe_until=row["probe_until"] or 0,
-    )
+    """The breaker in a row of the state store; a column without a value has its default."""
+    known = {field.name: row[field.name] for field in fields(Breaker) if row[field.name] is not None}
+    return Breaker(**{**known, "state": State(row["state"] or State.CLOSED)})

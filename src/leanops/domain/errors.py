@@ -17,17 +17,20 @@ LeanOpsError
 │   ├── CommitRefusedError        the table did not take the commit; nothing changed
 │   └── CommitUnknownError        a commit was sent and its result is not known
 └── PermanentError                a person has to change something
-    ├── InfrastructureError       a service refuses us or lacks what we need; no fault of the data
+    ├── InfrastructureError       a service refuses us or lacks what we need; the data is not at fault
     ├── UsageError                a command or a file the user gave is wrong
     │   ├── InvalidPathError      a JSON path that cannot be read
-    │   ├── InvalidTopicError     a topic name that gives no table
+    │   ├── InvalidTopicError     a topic name that is not valid
     │   ├── UnknownTopicError     a topic that was never added
     │   ├── TopicPausedError      a topic somebody paused
-    │   └── InvalidSchemaError    a schema file with problems
+    │   ├── InvalidSchemaError    a schema file with problems
+    │   ├── StaleOperationError   an operation whose tables have moved since
+    │   └── WrongKeyError         tables sealed with another key
     ├── FileRefusedError          one file cannot be read or written, others can
-    ├── PartlySentError           some messages the queue will not take; the others it has
+    ├── PartlySentError           the queue refuses some messages for good; it has taken the others
     ├── UnbalancedBatchError      counts that do not add up; nothing was committed
     ├── OperationBlockedError     a rebuild that waits for a person's consent
+    ├── EmulationError            an emulation that cannot continue
     ├── SpikeError                more bad rows than the schema's policy lets pass
     └── SourceRewrittenError      RAW was changed by something other than an append
 """
@@ -37,7 +40,7 @@ from datetime import datetime
 
 from leanops.domain.problems import Problem
 
-_PROBLEMS_TOLD = 5
+_PROBLEMS_SHOWN = 5
 
 
 class LeanOpsError(Exception):
@@ -77,9 +80,8 @@ class QueueStoppedError(RetryableError):
 
     def __init__(self, topic: str, reason: str) -> None:
         super().__init__(
-            f"{topic}: its events wait in the queue because {reason}; to go on: leanops breaker close {topic}"
+            f"{topic}: its events wait in the queue because {reason}; to resume: leanops breaker close {topic}"
         )
-        self.topic = topic
 
 
 class DeliveryUnavailableError(RetryableError):
@@ -95,7 +97,7 @@ class SourceUnavailableError(RetryableError):
 
 
 class JobsUnavailableError(RetryableError):
-    """No job can be started right now: as many run as may, or the service is away."""
+    """No job can be started right now: the limit is reached, or the service is away."""
 
 
 class PartEndedError(RetryableError):
@@ -103,7 +105,6 @@ class PartEndedError(RetryableError):
 
     def __init__(self, part: str, why: str) -> None:
         super().__init__(f"{part} ended unexpectedly ({why}), so every part was stopped; start leanops serve again")
-        self.part = part
 
 
 class EngineUnavailableError(RetryableError):
@@ -119,7 +120,6 @@ class LeaseHeldError(RetryableError):
         super().__init__(
             f"{resource}: {owner} is working on it{lasts}; wait for it, or if it hangs: leanops topics unlock {name}"
         )
-        self.resource, self.owner, self.until = resource, owner, until
 
 
 class LeaseLostError(RetryableError):
@@ -127,7 +127,6 @@ class LeaseLostError(RetryableError):
 
     def __init__(self, resource: str, generation: int) -> None:
         super().__init__(f"{resource}: lease generation {generation} was lost; the next cycle takes over")
-        self.resource, self.generation = resource, generation
 
 
 class CommitRefusedError(RetryableError):
@@ -146,8 +145,7 @@ class InvalidPathError(UsageError):
     """A JSON path that cannot be read."""
 
     def __init__(self, path: str) -> None:
-        super().__init__(f'{path!r} is no JSON path; write it like $.order.id or $["a.b"].c')
-        self.path = path
+        super().__init__(f'{path!r} is not a JSON path; write it like $.order.id or $["a.b"].c')
 
 
 class InvalidTopicError(UsageError):
@@ -159,7 +157,6 @@ class UnknownTopicError(UsageError):
 
     def __init__(self, topic: str) -> None:
         super().__init__(f"topic {topic!r} is not registered; add it with: leanops topics add {topic}")
-        self.topic = topic
 
 
 class TopicPausedError(UsageError):
@@ -167,19 +164,18 @@ class TopicPausedError(UsageError):
 
     def __init__(self, topic: str, reason: str | None) -> None:
         why = f" ({reason})" if reason else ""
-        super().__init__(f"{topic} is paused{why}; go on with it first: leanops topics resume {topic}")
-        self.topic = topic
+        super().__init__(f"{topic} is paused{why}; resume it first: leanops topics resume {topic}")
 
 
 class InvalidSchemaError(UsageError):
     """A schema file with problems, each with its place in the file."""
 
     def __init__(self, source: str, problems: Sequence[Problem]) -> None:
-        told = [str(problem) for problem in problems[:_PROBLEMS_TOLD]]
-        more = len(problems) - len(told)
-        told += [f"and {more:,} more; see them with: leanops schema lint FILE"] if more else []
-        super().__init__(f"{source}: {'; '.join(told)}")
-        self.source, self.problems = source, tuple(problems)
+        shown = [str(problem) for problem in problems[:_PROBLEMS_SHOWN]]
+        more = len(problems) - len(shown)
+        shown += [f"and {more:,} more; see them with: leanops schema lint FILE"] if more else []
+        super().__init__(f"{source}: {'; '.join(shown)}")
+        self.problems = tuple(problems)
 
 
 class FileRefusedError(PermanentError):
@@ -208,7 +204,7 @@ class OperationBlockedError(PermanentError):
 
     def __init__(self, topic: str, reason: str) -> None:
         super().__init__(f"{topic}: {reason}")
-        self.topic, self.reason = topic, reason
+        self.reason = reason
 
 
 class StaleOperationError(UsageError):
@@ -216,7 +212,6 @@ class StaleOperationError(UsageError):
 
     def __init__(self, topic: str, work: str) -> None:
         super().__init__(f"{topic}: its tables changed before its {work} began, so it was dropped; ask for it again")
-        self.topic = topic
 
 
 class WrongKeyError(UsageError):
@@ -227,7 +222,6 @@ class WrongKeyError(UsageError):
             f"{topic}: its tables are sealed with another HMAC key (check value {there}, and the key of this process "
             f"gives {ours}); set LEANOPS_PII_KEY to that key, or seal all rows again: leanops rebuild {topic} --new-key"
         )
-        self.topic = topic
 
 
 class SpikeError(PermanentError):
@@ -243,7 +237,7 @@ class SourceRewrittenError(PermanentError):
 
 
 def reason_of(failure: Exception, more: str = "see more of it with leanops --debug") -> str:
-    """One line for an outcome. A foreign exception's text may quote data, so only its kind is told."""
+    """One line for an outcome. A foreign exception's text may quote data, so only its kind is shown."""
     if isinstance(failure, LeanOpsError):
         return str(failure)
     return f"{type(failure).__name__} from the engine; {more}"

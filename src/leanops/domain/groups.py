@@ -9,16 +9,19 @@ Item = TypeVar("Item")
 def in_groups(
     items: Iterable[Item], size: Callable[[Item], int], *, most: float = float("inf"), most_bytes: int
 ) -> Iterator[list[Item]]:
-    """The items in order, in groups of at most so many items and bytes; an item over the limit comes alone."""
+    """The items in order, in groups of at most N items and bytes; an item over the limit comes alone."""
     group: list[Item] = []
     total = 0
     for item in items:
         length = size(item)
-        if group and (len(group) == most or total + length > most_bytes):
+        if group and total + length > most_bytes:
             yield group
             group, total = [], 0
         group.append(item)
         total += length
+        if len(group) == most:
+            yield group
+            group, total = [], 0
     if group:
         yield group
 

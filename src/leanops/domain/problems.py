@@ -82,4 +82,4 @@ def quoted(text: str) -> str:
 
 def printable(text: str) -> str:
     """The text with everything that could steer a terminal or end a line made visible."""
-    return "".join(one if one.isprintable() else repr(one)[1:-1] for one in text)
+    return "".join(character if character.isprintable() else repr(character)[1:-1] for character in text)

@@ -1,5 +1,6 @@
 """The scenario of an emulation; it is kept in the home, so that phases can run one by one."""
 
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -24,7 +25,7 @@ READ_BY = {"day1": ("schema", BACKLOG), "day2": ("day2", CYCLE), "day4": ("day4"
 """Phase → phase and name of the step that must read what it published."""
 
 
-class Step(msgspec.Struct, frozen=True):
+class Step(msgspec.Struct):
     """A step of an emulation, and how long it took."""
 
     phase: str
@@ -97,6 +98,12 @@ class Scenario(msgspec.Struct, tag_field="made_by", tag="leanops emulate", forbi
             if share:
                 earlier, known = stream, known + share
         raise AssertionError(name)
+
+    def turns(self, phase: str, chunks: int = 1) -> Iterator[tuple[Stream, int]]:
+        """The streams of a phase, each with the first of its next chunks; the topics take turns."""
+        streams = [self.stream(topic, phase) for topic in self.names()]
+        for first in range(0, max(stream.chunks for stream in streams), chunks):
+            yield from ((stream, first) for stream in streams if first < stream.chunks)
 
     def _share(self, phase: str, at: int) -> int:
         """The number of events of a phase that are those of one topic."""

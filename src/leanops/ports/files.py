@@ -20,7 +20,7 @@ def checked_name(name: str) -> str:
         sizes = [len(part.encode()) for part in parts]
         if max(sizes) <= LONGEST_PART and sum(sizes) + len(parts) <= LONGEST_NAME:
             return name
-    raise PermanentError(f"{name[:80]!r} is no name of a file; write it like dlq/orders/1f3a.json")
+    raise PermanentError(f"{name[:80]!r} is not a valid file name; write it like dlq/orders/1f3a.json")
 
 
 class Files(Protocol):
@@ -39,7 +39,7 @@ class Files(Protocol):
         """The file's bytes, or None."""
 
     def delete(self, name: str) -> None:
-        """Remove a file; one that is not there is no error."""
+        """Remove a file; a missing one is not an error."""
 
     def delete_same(self, name: str, data: bytes) -> None:
         """Remove a file that holds these bytes; one that was put there meanwhile stays."""
@@ -48,7 +48,7 @@ class Files(Protocol):
         """Let a folder be there before any file is in it; nothing to do where names have no folders."""
 
     def names(self, prefix: str) -> Iterator[str]:
-        """Every name that begins so, in order."""
+        """Every name with this prefix, in order."""
 
     def place(self, name: str) -> str:
         """Where a person finds the file."""
@@ -58,4 +58,4 @@ class Objects(Protocol):
     """A bucket. Raises FilesUnavailableError where it does not answer."""
 
     def part(self, key: str, start: int, size: int) -> bytes | None:
-        """So many bytes from here, fewer at the end; None where there is no such object."""
+        """Up to `size` bytes from `start` on; None where there is no such object."""

@@ -66,7 +66,7 @@ class Schemas(Protocol):
         """Remove the refused files and their reports."""
 
     def draft(self, topic: str, text: str, *, replace: bool = False) -> str:
-        """Write a file that waits for a person, not for us; its name. UsageError where another draft lies there."""
+        """Write a file that waits for a person, not for us; its name. UsageError where there is another draft."""
 
     def place(self, topic: str, name: str) -> str:
         """Where a person finds a file that waits."""

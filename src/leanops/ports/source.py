@@ -36,15 +36,15 @@ class Source(Protocol):
     def pull(self, subscription: str, limits: PullLimits, stopping: asyncio.Event) -> AsyncIterator[Sequence[Pulled]]:
         """Messages as they come, until the stream ends. While nobody asks for the next ones, no more are read.
 
-        The first, which may be empty, says that the stream is open.
-        Once it is told to stop, the stream ends in good order: what was on its way is still given.
+        The first batch, which may be empty, means that the stream is open.
+        Once `stopping` is set, the stream ends in order: messages on their way are still given.
         """
 
     async def ack(self, subscription: str, ack_ids: Sequence[str]) -> None:
         """These are safe elsewhere; up to MAX_IDS."""
 
     async def extend(self, subscription: str, ack_ids: Sequence[str], seconds: int) -> None:
-        """Lease these for so long from now; 0 gives them back to be delivered again. Up to MAX_IDS."""
+        """Lease these for `seconds` from now; 0 gives them back to be delivered again. Up to MAX_IDS."""
 
 
 ACK_DEADLINE_S = 60

@@ -44,18 +44,18 @@ class StateTable:
 
     def complete_all(self, rows: Sequence[Row]) -> list[Row]:
         """The rows, each complete; two of one key are refused."""
-        found = [self.complete(row) for row in rows]
-        if len({self.key_of(row) for row in found}) < len(found):
+        complete = [self.complete(row) for row in rows]
+        if len({self.key_of(row) for row in complete}) < len(complete):
             raise PermanentError(f"state table {self.name}: two rows of one key; give each key once")
-        return found
+        return complete
 
     def check_number(self, column: str) -> None:
         """Refuse a column that does not hold whole numbers."""
         if self.columns.get(column) is not int:
-            raise PermanentError(f"state table {self.name}: {column!r} holds no numbers; name a column that does")
+            raise PermanentError(f"state table {self.name}: {column!r} does not hold numbers; name a column that does")
 
     def check_key(self, key: tuple[Value, ...]) -> None:
-        """Refuse a key of another length, or with a part that is no text or empty."""
+        """Refuse a key of another length, or with a part that is empty or not a text."""
         if len(key) != len(self.key) or not all(part and _fits(part, str) for part in key):
             raise PermanentError(
                 f"state table {self.name}: a key is a text, not empty, for each of {', '.join(self.key)}"
@@ -73,7 +73,7 @@ def _fits(value: Value, kind: type) -> bool:
 
 
 def new_revision() -> int:
-    """A number no other write has: it tells a lost reply from a lost race, and a row from one deleted before it."""
+    """A number no other write has: it sets a lost reply apart from a lost race, and a row from a deleted one."""
     return secrets.randbits(62) + 1
 
 

@@ -22,7 +22,7 @@ class Between:
 
 @dataclass(frozen=True)
 class StartsWith:
-    """Texts that begin so."""
+    """Texts with this beginning."""
 
     text: str
 
@@ -62,7 +62,7 @@ class Catalog(Protocol):
     ) -> None:
         """Append rows, given as columns, and forget the snapshots the plan names, in one commit.
 
-        The table is created if it was not there. The plan sees the table the commit is based on, and says None where
+        The table is created if it was not there. The plan sees the table the commit is based on, and gives None where
         nothing should be appended.
         """
 

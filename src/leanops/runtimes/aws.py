@@ -13,7 +13,6 @@ from leanops.adapters.aws.answers import Reach, connect
 from leanops.adapters.aws.delivery import FirehoseDelivery
 from leanops.adapters.aws.files import S3Files
 from leanops.adapters.aws.jobs import GlueJobs
-from leanops.adapters.aws.objects import S3Objects
 from leanops.adapters.aws.queue import SqsQueue
 from leanops.adapters.aws.state import DynamoState
 from leanops.adapters.aws.switch import EventSourceSwitch
@@ -48,12 +47,12 @@ class Aws:
     @cached_property
     def state(self) -> StateStore:
         """DynamoDB."""
-        return DynamoState.connect(prefix=self.settings.aws.table_prefix, **self._reach)
+        return DynamoState(connect("dynamodb", **self._reach), prefix=self.settings.aws.table_prefix)
 
     @cached_property
     def queue(self) -> Queue:
         """SQS."""
-        return SqsQueue.connect(prefix=self.settings.aws.queue_prefix, **self._reach)
+        return SqsQueue(connect("sqs", **self._reach), prefix=self.settings.aws.queue_prefix)
 
     @cached_property
     def files(self) -> Files:
@@ -63,7 +62,7 @@ class Aws:
     @cached_property
     def delivery(self) -> Delivery:
         """Firehose."""
-        return FirehoseDelivery.connect(self._named("stream"), **self._reach)
+        return FirehoseDelivery(connect("firehose", **self._reach), self._named("stream"))
 
     @cached_property
     def registered(self) -> Registered:
@@ -74,13 +73,13 @@ class Aws:
     def breakers(self) -> Breakers:
         """The circuit breakers; one that opens switches the event source mapping of its queue off."""
         function, prefix = self._named("processor"), self.settings.aws.queue_prefix
-        switch = EventSourceSwitch.connect(function, prefix=prefix, **self._reach)
+        switch = EventSourceSwitch(connect("lambda", **self._reach), function, prefix=prefix)
         return Breakers(self.state, self.clock, self.settings.breaker, switch)
 
     @cached_property
     def jobs(self) -> Jobs:
         """Glue."""
-        return GlueJobs.connect(**self._reach)
+        return GlueJobs(connect("glue", **self._reach))
 
     @cached_property
     def intake(self) -> Intake:
@@ -93,7 +92,7 @@ class Aws:
 
     def objects_in(self, bucket: str) -> Objects:
         """What others wrote into any bucket."""
-        return S3Objects(self._s3, bucket)
+        return S3Files(self._s3, bucket)
 
     def processor(self, patience: Patience) -> Processor:
         """The processor, as patient as its function's time allows."""

@@ -3,7 +3,6 @@
 import threading
 from functools import partial
 
-from leanops.domain.errors import DeliveryUnavailableError
 from leanops.runtimes.runtime import Runtime
 from leanops.usecases.cycle.schedule import Schedule
 from leanops.usecases.dlq.drain import turn as clear_dead_letters
@@ -65,26 +64,5 @@ def parts_of(runtime: Runtime, stopping: threading.Event, tell: Tell) -> list[Pa
 
 def landing_of(runtime: Runtime) -> Landing:
     """How a command brings events to RAW where no `serve` does."""
-    delivery = DeliveryPart(stream_of(runtime))
     processor = ProcessorPart(queues_of(runtime, Patience()), runtime.room, runtime.platform.explain)
-
-    def process() -> int:
-        done = processor.turn()
-        if processor.problem():
-            raise DeliveryUnavailableError(f"the events wait in the queue: {processor.problem()}")
-        return done
-
-    def flush() -> int:
-        done = delivery.turn(now=True)
-        if delivery.problem():
-            raise DeliveryUnavailableError(f"the events wait, because a table takes none: {delivery.problem()}")
-        return done
-
-    return Landing(
-        platform=runtime.platform,
-        queue=runtime.queue,
-        buffer=runtime.buffer,
-        process=process,
-        flush=flush,
-        stopped=breakers_of(runtime).why_stopped,
-    )
+    return Landing(runtime.platform, runtime.buffer, processor, DeliveryPart(stream_of(runtime)))

@@ -2,8 +2,8 @@
 
 import os
 import socket
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -12,7 +12,7 @@ from leanops.domain.event.names import check_topic
 from leanops.ports.clock import Clock
 from leanops.ports.files import Files
 from leanops.ports.queue import Queue
-from leanops.ports.source import Source, TopicListing
+from leanops.ports.source import Source
 from leanops.ports.state import StateStore
 from leanops.settings import Settings
 from leanops.usecases.bridge.bridge import Bridge, Look
@@ -22,6 +22,7 @@ from leanops.usecases.ingest.known_topics import topic_names
 
 if TYPE_CHECKING:
     from leanops.adapters.gcp.subscriber import PubSub
+    from leanops.adapters.gcp.topics import PubSubTopics
     from leanops.runtimes.runtime import Runtime
 
 
@@ -44,7 +45,7 @@ def at_home(runtime: "Runtime") -> FarSide:
 
 
 def on_aws(settings: Settings) -> FarSide:
-    """SQS, S3 and DynamoDB; the queues and tables are there already, this makes none."""
+    """SQS, S3 and DynamoDB; the queues and tables exist already, none is created here."""
     try:
         from leanops.runtimes.aws import Aws
     except ModuleNotFoundError as missing:
@@ -61,26 +62,21 @@ def pubsub() -> "PubSub":
         raise PermanentError(
             "the bridge needs Google's client; install it with: pip install 'leanops[gcp]'"
         ) from missing
-    return PubSub.from_environment()
+    return PubSub(os.environ.get("PUBSUB_EMULATOR_HOST"))
 
 
-@contextmanager
-def topic_listing(project: str) -> Iterator[TopicListing]:
+def topic_listing(project: str) -> "closing[PubSubTopics]":
     """The topics and subscriptions of a Google project."""
     from leanops.adapters.gcp.topics import PubSubTopics
 
-    listing = PubSubTopics(project)
-    try:
-        yield listing
-    finally:
-        listing.close()
+    return closing(PubSubTopics(project))
 
 
 def subscriptions_of(side: FarSide, project: str, named: Sequence[str]) -> dict[str, str]:
     """The topic of every subscription by its full name: of those named `ID` or `ID=TOPIC`, else of all topics."""
     known = topic_names(side.state)
     if named:
-        pairs = [(one.partition("=")[0], one.partition("=")[2] or one) for one in named]
+        pairs = [(pair.partition("=")[0], pair.partition("=")[2] or pair) for pair in named]
     else:
         pattern = side.settings.bridge.subscription
         pairs = [(pattern.replace("{topic}", topic), topic) for topic in known]
@@ -96,13 +92,13 @@ def _check_subscription(subscription: str) -> None:
     try:
         check_topic(subscription)
     except InvalidTopicError as wrong:
-        reason = str(wrong).replace("is no topic id", "is no subscription id")
+        reason = str(wrong).replace("topic id", "subscription id")
         raise UsageError(f"{reason}; name it as ID or ID=TOPIC") from None
 
 
 def bridge_of(
     side: FarSide, source: Source, subscriptions: dict[str, str], tell: Tell, look: Look | None = None
 ) -> Bridge:
-    """A bridge to this side, not yet running; it has to be made where its event loop runs."""
+    """A bridge to this side, not yet running; create it where its event loop runs."""
     target = Target(side.queue, side.files, side.state, side.clock, side.settings.bridge.events_per_message)
     return Bridge(source, target, subscriptions, side.settings.bridge, tell, look=look)

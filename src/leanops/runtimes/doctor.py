@@ -7,12 +7,19 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from sqlalchemy.exc import SQLAlchemyError
+
+from leanops.adapters.iceberg import jars
+from leanops.adapters.sql.state import SqlState
 from leanops.domain.errors import LeanOpsError
+from leanops.ports.state import SCHEMA_REGISTRY
+from leanops.settings import SETTINGS, Settings, load_settings
 from leanops.usecases.platform import SHORTEST_KEY
 
 ENOUGH_DISK = 2 << 30
@@ -41,13 +48,15 @@ def check_all() -> Iterator[Finding]:
 
 
 def _guarded(check: Callable[..., Finding], *arguments: Any) -> Finding:
-    """What a check raises is its finding."""
+    """The finding of a check; an error that it raises is a problem."""
     name = check.__name__.strip("_").replace("_", " ")
     try:
         finding = check(*arguments)
     except LeanOpsError as problem:
         found, _, fix = str(problem).partition("; ")
         return Finding(name, False, found, fix or None)
+    except ImportError as problem:
+        return Finding(name, False, f"the package {problem.name} is missing", "install it with: make setup")
     except OSError as problem:
         return Finding(name, False, f"{problem.strerror}: {problem.filename}", "check the permissions")
     return Finding(name, True, finding.found) if finding.ok else finding
@@ -71,42 +80,35 @@ def _spark() -> Finding:
 
 
 def _iceberg() -> Finding:
-    from leanops.adapters.iceberg.jars import coordinates
-
-    runtime = coordinates("sqlite")[0].rpartition(":")[2]
+    runtime = jars.coordinates("sqlite")[0].rpartition(":")[2]
     return Finding("iceberg", True, f"Iceberg {runtime} in Spark, PyIceberg {version('pyiceberg')}")
 
 
 def _java() -> Finding:
-    from leanops.adapters.iceberg.jars import java_home
-
-    home = java_home()
+    home = jars.java_home()
     program = home / "bin" / "java"
     fix = "set JAVA_HOME to a Java 17, or unset it to use the bundled one"
     try:
-        said = subprocess.run([program, "-version"], capture_output=True, text=True, timeout=60, check=False)
+        answer = subprocess.run([program, "-version"], capture_output=True, text=True, timeout=60, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return Finding("java", False, f"{program} does not run", fix)
-    first = (said.stderr or said.stdout).splitlines()
-    return Finding("java", said.returncode == 0, f"{first[0] if first else 'no answer'} in {home}", fix)
+    lines = (answer.stderr or answer.stdout).splitlines()
+    return Finding("java", answer.returncode == 0, f"{lines[0] if lines else 'no answer'} in {home}", fix)
 
 
 def _jars() -> Finding:
-    from leanops.adapters.iceberg.jars import PINS, coordinates, fetch_jars
-
-    jars = fetch_jars(coordinates("sqlite"), PINS)
-    return Finding("jars", True, f"{len(jars)} in {jars[0].parent}")
+    files = jars.fetch_jars(jars.coordinates("sqlite"), jars.PINS)
+    return Finding("jars", True, f"{len(files)} in {files[0].parent}")
 
 
 def _home() -> Finding:
+    # Imported here: with a package missing, the checks before this one still report.
     from leanops.runtimes.embedded import find_home
 
     return Finding("home", True, str(find_home()))
 
 
 def _settings(home: Path) -> Finding:
-    from leanops.settings import SETTINGS, Settings, load_settings
-
     settings = load_settings(home)
     changed = sum(setting.value_in(settings) != setting.value_in(Settings()) for setting in SETTINGS.values())
     return Finding("settings", True, f"valid, {changed} changed from the default")
@@ -115,18 +117,18 @@ def _settings(home: Path) -> Finding:
 def _private(home: Path) -> Finding:
     me = os.geteuid()
     for path in (home, *sorted(home.glob("*.db*"))):
-        found = path.stat()
-        if found.st_uid != me:
-            return Finding("private", False, f"{path} belongs to user {found.st_uid}", f"chown -R {me} {home}")
-        if found.st_mode & 0o077:
-            mode = stat.S_IMODE(found.st_mode)
+        status = path.stat()
+        if status.st_uid != me:
+            return Finding("private", False, f"{path} belongs to user {status.st_uid}", f"chown -R {me} {home}")
+        if status.st_mode & 0o077:
+            mode = stat.S_IMODE(status.st_mode)
             return Finding("private", False, f"{path} is open to others, mode {mode:o}", f"chmod -R go-rwx {home}")
     return Finding("private", True, "nobody else can read it")
 
 
 def _writable(home: Path) -> Finding:
     with tempfile.NamedTemporaryFile(dir=home, prefix=".doctor-"):
-        return Finding("writable", True, "files can be made")
+        return Finding("writable", True, "files can be created")
 
 
 def _disk(home: Path) -> Finding:
@@ -135,30 +137,19 @@ def _disk(home: Path) -> Finding:
 
 
 def _catalog(home: Path) -> Finding:
-    from sqlalchemy.exc import SQLAlchemyError
-
     from leanops.runtimes.embedded import Embedded
 
     try:
-        runtime = Embedded(home)
-        try:
+        with closing(Embedded(home)) as runtime:
             tables = sum(len(runtime.catalog.list_tables(space)) for space in runtime.catalog.list_namespaces())
-        finally:
-            runtime.close()
     except SQLAlchemyError:
         return Finding("catalog", False, f"{home}/catalog.db does not open", "restore it from a backup")
     return Finding("catalog", True, f"{tables} tables")
 
 
 def _state(home: Path) -> Finding:
-    from leanops.adapters.sql.state import SqlState
-    from leanops.ports.state import SCHEMA_REGISTRY
-
-    state = SqlState(f"sqlite:///{home}/state.db")
-    try:
+    with closing(SqlState(f"sqlite:///{home}/state.db")) as state:
         return Finding("state", True, f"{sum(1 for _ in state.rows(SCHEMA_REGISTRY))} topics")
-    finally:
-        state.close()
 
 
 def _pii_key(home: Path) -> Finding:

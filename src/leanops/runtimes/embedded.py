@@ -8,13 +8,14 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from leanops.adapters.files.folder import Folder, write_new
 from leanops.adapters.files.schemas import SchemaFiles
 from leanops.adapters.host.processes import HostProcesses
-from leanops.adapters.host.scratch import fresh_scratch, own_scratch
+from leanops.adapters.host.scratch import fresh_scratch
 from leanops.adapters.iceberg.catalog import IcebergCatalog
 from leanops.adapters.iceberg.local import LocalCatalog
 from leanops.adapters.sql.buffer import SqlBuffer
@@ -23,7 +24,7 @@ from leanops.domain.errors import UsageError
 from leanops.ports.clock import millis
 from leanops.ports.queue import Queue
 from leanops.ports.tables import Lake
-from leanops.runtimes.failures import Failures
+from leanops.runtimes.failures import explain
 from leanops.runtimes.queues import open_queue
 from leanops.settings import FILE, load_settings
 from leanops.usecases.ingest.room import Room
@@ -59,7 +60,7 @@ def find_home() -> Path:
         for home in (place, place / HOME):
             if (home / FILE).exists():
                 return home
-        raise UsageError(f"LEANOPS_HOME={chosen} is no Lean-Ops home; create it with: leanops init")
+        raise UsageError(f"LEANOPS_HOME={chosen} is not a Lean-Ops home; create it with: leanops init")
     here = Path.cwd()
     for folder in (here, *here.parents):
         if (folder / HOME / FILE).exists():
@@ -80,14 +81,14 @@ def _ours(home: Path) -> Path:
 
 
 def create_home(home: Path) -> Path:
-    """An empty home that only its owner can read; one that is there already stays as it is."""
+    """An empty home that only its owner can read; an existing home stays as it is."""
     if not (home / FILE).exists():
         make_private(home)
     for part in ("warehouse", "schemas", "scratch", "files"):
         (home / part).mkdir(mode=0o700, exist_ok=True)
     for name, text in (("pii.key", secrets.token_hex(32)), (FILE, SETTINGS)):
         if not (home / name).exists():
-            # Whole or not at all, and once: whoever makes the same home at the same moment must not have another key.
+            # Whole or not at all, and once: two processes that create a home at the same moment must have one key.
             write_new(home / name, text.encode())
     return home
 
@@ -118,8 +119,9 @@ class Embedded:
         spark: Any = None,
     ) -> None:
         self.home = home.resolve()
+        self.name = str(self.home)
         self.settings = load_settings(home)
-        self.catalog = self._catalog()
+        self.catalog = LocalCatalog(CATALOG_NAME, self.home)
         self.state = SqlState(f"sqlite:///{self.home}/state.db")
         self.room = Room(lambda: shutil.disk_usage(self.home).free, self.settings.ingest)
         self.queue: Queue = open_queue(
@@ -131,7 +133,6 @@ class Embedded:
         self._is_lent = spark is not None
         self._starting = threading.Lock()
         self._lakes: dict[str, SparkLake] = {}
-        self.failures = Failures(self.home, self.engine_ended)
         self.platform = Platform(
             catalog=IcebergCatalog(self.catalog),
             lake=self.lake,
@@ -143,14 +144,9 @@ class Embedded:
             rules=self.settings,
             secret=self._secret(),
             processes=HostProcesses(),
-            explain=self.failures.explain,
+            explain=partial(explain, self.home, self.engine_ended),
             step=step,
         )
-
-    @property
-    def name(self) -> str:
-        """The folder of the home."""
-        return str(self.home)
 
     def lake(self) -> Lake:
         """Spark for this thread: a session of its own in the one application, kept for the next thread of its name."""
@@ -193,8 +189,8 @@ class Embedded:
 
     @property
     def scratch(self) -> Path:
-        """Where this process keeps what it has no memory for."""
-        return own_scratch(self.home / "scratch", self.platform.processes)
+        """Where this process keeps what does not fit into memory; all share it where processes have no marks."""
+        return self.home / "scratch" / self.platform.processes.mark
 
     def sources(self) -> Sources:
         """What the views read from; SQL is answered without Spark."""
@@ -220,7 +216,7 @@ class Embedded:
         return background(platform.state, self.queue.depths(), waiting, platform.clock, shortage)
 
     def catalog_properties(self) -> dict[str, str]:
-        """The Iceberg catalog as Spark is told about it; PyIceberg opens the same file under the same name."""
+        """The Iceberg catalog as Spark is configured for it; PyIceberg opens the same file under the same name."""
         return {
             "type": "jdbc",
             "uri": f"jdbc:sqlite:{self.home}/catalog.db?journal_mode=WAL&busy_timeout=30000&synchronous=FULL",
@@ -228,15 +224,12 @@ class Embedded:
             "warehouse": f"file://{self.home}/warehouse",
         }
 
-    def _catalog(self) -> Any:
-        return LocalCatalog(CATALOG_NAME, self.home)
-
     def _secret(self) -> Secret | None:
         key = os.environ.get("LEANOPS_PII_KEY") or _text(self.home / "pii.key")
         return Secret(key.encode(), self.settings.pii.key_id) if key else None
 
     def close(self) -> None:
-        """Let go of the files, and stop Spark unless it was given."""
+        """Close the files, and stop Spark unless the caller gave it."""
         if self._spark is not None and not self._is_lent:
             from leanops.adapters.iceberg.session import stop_session
 
@@ -252,7 +245,7 @@ class Embedded:
 
 
 def _explain(shadow: Path) -> None:
-    """A word to whoever tidies up, before anything is built there."""
+    """A note for people who tidy up, before anything is built there."""
     if not (shadow / "README.txt").exists():
         shadow.mkdir(parents=True, exist_ok=True)
         (shadow / "README.txt").write_text(SHADOW)

@@ -11,22 +11,16 @@ LOGS = "logs"
 _log = logging.getLogger(__name__)
 
 
-class Failures:
-    """Explains failures; `engine` says of one that the engine itself has ended, and why that may be."""
-
-    def __init__(self, home: Path, engine: Callable[[Exception], str | None]) -> None:
-        self._home, self._engine = home, engine
-
-    def explain(self, failure: Exception) -> str:
-        """One line; with --debug the whole trace is printed as well."""
-        _log.debug("%s", type(failure).__name__, exc_info=failure)
-        if isinstance(failure, LeanOpsError):
-            return str(failure)
-        told = self._engine(failure)
-        where = keep_trace(self._home, failure)
-        if told:
-            return f"{told}; {where}" if where else told
-        return reason_of(failure, where) if where else reason_of(failure)
+def explain(home: Path, engine_ended: Callable[[Exception], str | None], failure: Exception) -> str:
+    """A failure in one line; with --debug the whole trace is printed as well."""
+    _log.debug("%s", type(failure).__name__, exc_info=failure)
+    if isinstance(failure, LeanOpsError):
+        return str(failure)
+    end = engine_ended(failure)
+    trace = keep_trace(home, failure)
+    if end:
+        return f"{end}; {trace}" if trace else end
+    return reason_of(failure, trace) if trace else reason_of(failure)
 
 
 def keep_trace(home: Path, failure: Exception) -> str | None:

@@ -1,7 +1,7 @@
 """Which queues there are, by the scheme of their URL."""
 
 from collections.abc import Callable
-from importlib import import_module
+from pkgutil import resolve_name
 
 from leanops.domain.errors import UsageError
 from leanops.ports.queue import Queue
@@ -9,9 +9,9 @@ from leanops.ports.queue import Queue
 QUEUES = {
     "sqlite": "leanops.adapters.sql.queue:SqlQueue",
     "postgresql": "leanops.adapters.sql.queue:SqlQueue",
-    "sqs": "leanops.adapters.aws.queue:SqsQueue",
+    "sqs": "leanops.adapters.aws.queue:SqsQueue.from_url",
 }
-"""Scheme → module:class, imported when it is chosen; the contract suite runs on each of them."""
+"""Scheme → module:function, imported when it is chosen; the contract suite runs on each of them."""
 
 
 def open_queue(url: str, clock_ms: Callable[[], int], shortage: Callable[[], str | None] = lambda: None) -> Queue:
@@ -19,6 +19,5 @@ def open_queue(url: str, clock_ms: Callable[[], int], shortage: Callable[[], str
     scheme = url.partition(":")[0].partition("+")[0]
     if scheme not in QUEUES:
         raise UsageError(f"{scheme}: is not a kind of queue; choose one of: {', '.join(QUEUES)}")
-    module, _, name = QUEUES[scheme].partition(":")
-    queue: Queue = getattr(import_module(module), name).from_url(url, clock_ms, shortage)
+    queue: Queue = resolve_name(QUEUES[scheme])(url, clock_ms, shortage)
     return queue

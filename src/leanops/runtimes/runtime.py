@@ -1,7 +1,7 @@
-"""What an entry point may ask of a runtime, and which runtimes there are."""
+"""The runtimes, and what an entry point may use of one."""
 
 import os
-from importlib import import_module
+from pkgutil import resolve_name
 from typing import Protocol
 
 from leanops.domain.errors import UsageError
@@ -25,7 +25,7 @@ class Runtime(Protocol):
 
     @property
     def settings(self) -> Settings:
-        """What its owner has set."""
+        """The settings of its owner."""
 
     @property
     def platform(self) -> Platform:
@@ -33,7 +33,7 @@ class Runtime(Protocol):
 
     @property
     def queue(self) -> Queue:
-        """One queue a topic."""
+        """One queue for each topic."""
 
     @property
     def buffer(self) -> Buffer:
@@ -49,7 +49,7 @@ class Runtime(Protocol):
 
     @property
     def name(self) -> str:
-        """What people call this one: the folder of a home, the account of a cloud."""
+        """Its name for people: the folder of a home, the account of a cloud."""
 
     def lake(self) -> Lake:
         """The engine for this thread; it starts when it is first needed."""
@@ -64,7 +64,7 @@ class Runtime(Protocol):
         """If a failure is the end of the engine: what may have ended it, and what to do."""
 
     def close(self) -> None:
-        """Let go of everything."""
+        """Release everything it holds."""
 
 
 def open_runtime(actor: Actor = SYSTEM) -> Runtime:
@@ -72,6 +72,5 @@ def open_runtime(actor: Actor = SYSTEM) -> Runtime:
     name = os.environ.get(VARIABLE) or "embedded"
     if name not in RUNTIMES:
         raise UsageError(f"{VARIABLE}={name} is not a runtime; choose one of: {', '.join(RUNTIMES)}")
-    module, _, opens = RUNTIMES[name].partition(":")
-    runtime: Runtime = getattr(import_module(module), opens)(actor)
+    runtime: Runtime = resolve_name(RUNTIMES[name])(actor)
     return runtime

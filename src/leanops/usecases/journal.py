@@ -2,32 +2,34 @@
 
 from collections.abc import Sequence
 
+import msgspec
+
 from leanops.domain.errors import CommitRefusedError, PermanentError, StateConflictError
 from leanops.domain.schema.model import Schema
-from leanops.domain.table.batch import STANDARDIZED, Batch, from_text, pipeline_id, to_text
+from leanops.domain.table.batch import STANDARDIZED, Batch, pipeline_id
 from leanops.domain.table.history import Watermark, has_batch
 from leanops.ports.state import ABANDONED_BATCHES, BATCHES, CHECKPOINTS, Row, StateTable
-from leanops.usecases.leases import Lease, check
+from leanops.usecases.leases import HeldTopic
 from leanops.usecases.platform import Platform
 
 
 def open_batch(platform: Platform, topic: str, layer: str) -> Batch | None:
     """The batch that was begun and is not closed, if any."""
     stored = platform.state.get(BATCHES, (pipeline_id(topic, layer),))
-    return from_text(str(stored.row["intent"])) if stored else None
+    return msgspec.json.decode(str(stored.row["intent"]), type=Batch) if stored else None
 
 
-def begin(platform: Platform, batch: Batch, lease: Lease) -> None:
+def begin(held: HeldTopic, batch: Batch) -> None:
     """Record a batch before any work on it."""
     row: Row = {
         "pipeline_id": pipeline_id(batch.topic, batch.layer),
         "batch_id": batch.batch_id,
-        "intent": to_text(batch),
-        "generation": lease.generation,
-        "updated_at": platform.now_ms(),
+        "intent": msgspec.json.encode(batch).decode(),
+        "generation": held.lease.generation,
+        "updated_at": held.platform.now_ms(),
     }
-    with platform.durable("intent"):
-        _write(platform, BATCHES, row, lease.generation)
+    with held.platform.durable("intent"):
+        _write(held, BATCHES, row)
 
 
 def close(platform: Platform, batch: Batch) -> None:
@@ -39,24 +41,24 @@ def close(platform: Platform, batch: Batch) -> None:
             platform.state.delete(BATCHES, key, expected=stored.revision)
 
 
-def set_checkpoint(platform: Platform, topic: str, layer: str, mark: Watermark, lease: Lease) -> None:
+def set_checkpoint(held: HeldTopic, layer: str, mark: Watermark) -> None:
     """Copy a table's watermark to the state store; the table itself is authoritative."""
+    before = checkpoint(held.platform, held.topic, layer)
+    if before and before["snapshot_id"] == mark.snapshot_id:
+        return
     row: Row = {
-        "pipeline_id": pipeline_id(topic, layer),
+        "pipeline_id": pipeline_id(held.topic, layer),
         "checkpoint_type": "watermark",
         "snapshot_id": mark.snapshot_id,
         "batch_seq": mark.batch_seq,
         "records_processed": mark.totals.read,
         "timeline": mark.timeline.text(),
         "key_check": mark.key_check,
-        "generation": lease.generation,
-        "updated_at": platform.now_ms(),
+        "generation": held.lease.generation,
+        "updated_at": held.platform.now_ms(),
     }
-    stored = platform.state.get(CHECKPOINTS, (pipeline_id(topic, layer), "watermark"))
-    if stored and stored.row["snapshot_id"] == mark.snapshot_id:
-        return
-    with platform.durable("checkpoint"):
-        _write(platform, CHECKPOINTS, row, lease.generation)
+    with held.platform.durable("checkpoint"):
+        _write(held, CHECKPOINTS, row)
 
 
 def checkpoint(platform: Platform, topic: str, layer: str) -> Row | None:
@@ -65,27 +67,28 @@ def checkpoint(platform: Platform, topic: str, layer: str) -> Row | None:
     return stored.row if stored else None
 
 
-def repair_checkpoint(platform: Platform, topic: str, layer: str, mark: Watermark, lease: Lease) -> None:
+def repair_checkpoint(held: HeldTopic, layer: str, mark: Watermark) -> None:
     """Update the copy if the table is ahead of it; a table that is behind was rolled back, and must be noticed."""
-    before = checkpoint(platform, topic, layer)
+    before = checkpoint(held.platform, held.topic, layer)
     if before is None or int(before["batch_seq"] or 0) < mark.batch_seq:
-        set_checkpoint(platform, topic, layer, mark, lease)
+        set_checkpoint(held, layer, mark)
 
 
-def _write(platform: Platform, table: StateTable, row: Row, generation: int) -> None:
+def _write(held: HeldTopic, table: StateTable, row: Row) -> None:
     """Put a row unless a later generation of the lease wrote it."""
     key = table.key_of(row)
-    stored = platform.state.get(table, key)
-    if stored and int(stored.row["generation"] or 0) > generation:
+    stored = held.platform.state.get(table, key)
+    if held.is_overtaken(stored):
         raise StateConflictError(table.name, key)
-    platform.state.put(table, row, expected=stored.revision if stored else None)
+    held.platform.state.put(table, row, expected=stored.revision if stored else None)
 
 
-def abandon(platform: Platform, topic: str, layer: str, table: str | None, lease: Lease) -> bool:
+def abandon(held: HeldTopic, layer: str, table: str | None) -> bool:
     """Abandon an open batch: its error rows are deleted, and the next cycle begins another.
 
     Returns False if the batch is in its table: then it has to be completed.
     """
+    platform, topic = held.platform, held.topic
     batch = open_batch(platform, topic, layer)
     if batch is None:
         return True
@@ -93,21 +96,21 @@ def abandon(platform: Platform, topic: str, layer: str, table: str | None, lease
     if target and has_batch(target, batch.batch_id):
         return False
     # Its worker may only be stalled: if it commits after all, this row identifies the batch.
-    check(platform, lease)
+    held.check()
     given_up: Row = {"pipeline_id": pipeline_id(topic, layer), "batch_id": batch.batch_id}
     platform.state.put_many(ABANDONED_BATCHES, [{**given_up, "abandoned_at": platform.now_ms()}])
     databases = platform.rules.databases
     errors = databases.parse_errors if layer == STANDARDIZED else databases.errors
-    platform.catalog.delete(errors, {"batch_id": batch.batch_id}, guard=lambda: check(platform, lease))
+    platform.catalog.delete(errors, {"batch_id": batch.batch_id}, guard=held.check)
     close(platform, batch)
     return True
 
 
-def begin_another(platform: Platform, topic: str, layer: str, table: str, lease: Lease) -> None:
+def begin_another(held: HeldTopic, layer: str, table: str) -> None:
     """Abandon an open batch so that another can begin; raises if it has been committed meanwhile."""
-    if not abandon(platform, topic, layer, table, lease):
+    if not abandon(held, layer, table):
         raise CommitRefusedError(
-            f"{topic}: its last batch was committed to {table} meanwhile; the next cycle continues from there"
+            f"{held.topic}: its last batch was committed to {table} meanwhile; the next cycle continues from there"
         )
 
 
@@ -116,17 +119,16 @@ def recorded_batches(platform: Platform, batch_ids: Sequence[str]) -> set[str]:
     if not batch_ids:
         return set()
     history = platform.rules.databases.ops_table("job_run_history")
-    return {
-        str(row["batch_id"]) for row in platform.catalog.select(history, ["batch_id"], {"batch_id": list(batch_ids)})
-    }
+    rows = platform.catalog.select(history, ["batch_id"], {"batch_id": list(batch_ids)})
+    return {str(row["batch_id"]) for row in rows}
 
 
 def schema_of_version(platform: Platform, topic: str, version: int) -> Schema:
     """The schema of a version that a batch or an operation was begun with."""
-    found = platform.schemas.version(topic, version)
-    if found is None:
+    schema = platform.schemas.version(topic, version)
+    if schema is None:
         raise PermanentError(
             f"{topic}: schema version {version}, with which a batch was begun, is missing; restore its file, or start "
             f"over with: leanops topics retry {topic}"
         )
-    return found
+    return schema

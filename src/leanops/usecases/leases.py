@@ -28,6 +28,27 @@ class Lease:
     generation: int
 
 
+@dataclass(frozen=True)
+class HeldTopic:
+    """A topic under its lease, with the platform it is worked on: what every step that changes its tables is given."""
+
+    platform: Platform
+    topic: str
+    lease: Lease
+
+    def check(self) -> None:
+        """Raise LeaseLostError unless the topic is still ours."""
+        check(self.platform, self.lease)
+
+    def is_ours(self) -> bool:
+        """Whether the topic is still ours."""
+        return is_held(self.platform, self.lease)
+
+    def is_overtaken(self, stored: Stored | None) -> bool:
+        """Whether a row of the state store was written under a later generation of the lease."""
+        return stored is not None and int(stored.row["generation"] or 0) > self.lease.generation
+
+
 def acquire(platform: Platform, resource: str) -> Lease:
     """Take a free or expired lease; raises LeaseHeldError if another worker holds it."""
     stored = platform.state.get(LOCKS, (resource,))
@@ -140,6 +161,13 @@ def held(platform: Platform, resource: str, *, wait_s: float = 0) -> Iterator[Le
         _let_go(platform, lease, heart, done)
     finally:
         done.set()
+
+
+@contextmanager
+def hold_topic(platform: Platform, topic: str, *, wait_s: float = 0) -> Iterator[HeldTopic]:
+    """Work on a topic under its lease, as `held` does for any resource."""
+    with held(platform, f"topic/{topic}", wait_s=wait_s) as lease:
+        yield HeldTopic(platform, topic, lease)
 
 
 def _acquired(platform: Platform, resource: str, deadline: float) -> Lease:

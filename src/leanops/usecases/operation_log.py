@@ -6,9 +6,9 @@ A row is never deleted: its generation refuses a worker that lost the lease and 
 import msgspec
 
 from leanops.domain.errors import LeaseLostError, StateConflictError, UsageError
-from leanops.domain.table.operation import Operation, Stage, UnfinishedOperation, to_text, unfinished_from
+from leanops.domain.table.operation import Operation, Stage, UnfinishedOperation, unfinished_from
 from leanops.ports.state import OPERATIONS, Row, Stored
-from leanops.usecases.leases import Lease, is_held
+from leanops.usecases.leases import HeldTopic
 from leanops.usecases.platform import Platform
 
 
@@ -20,83 +20,83 @@ def unfinished_operation(platform: Platform, topic: str) -> UnfinishedOperation 
 
 def unfinished_operations(platform: Platform) -> dict[str, UnfinishedOperation]:
     """Every unfinished operation by its topic."""
-    found = (unfinished_from(stored.row) for stored in platform.state.rows(OPERATIONS))
-    return {one.operation.topic: one for one in found if one}
+    unfinished = (unfinished_from(stored.row) for stored in platform.state.rows(OPERATIONS))
+    return {operation.operation.topic: operation for operation in unfinished if operation}
 
 
 def check_free(platform: Platform, topic: str) -> None:
     """Raise if an operation is unfinished: a second one would build on tables that are about to change."""
-    found = unfinished_operation(platform, topic)
-    if found:
-        raise UsageError(f"{topic}: {found.sentence()}")
+    unfinished = unfinished_operation(platform, topic)
+    if unfinished:
+        raise UsageError(f"{topic}: {unfinished.sentence()}")
 
 
-def begin(platform: Platform, operation: Operation, stage: Stage, lease: Lease) -> UnfinishedOperation:
+def begin(held: HeldTopic, operation: Operation, stage: Stage) -> UnfinishedOperation:
     """Record an operation before any work on it; a worker that has lost the lease withdraws it."""
-    platform.step("before operation")
-    stored = platform.state.get(OPERATIONS, (operation.topic,))
-    _write(platform, operation, stage, None, lease, stored)
-    if not is_held(platform, lease):
-        close(platform, operation, lease)
-        raise LeaseLostError(lease.resource, lease.generation)
-    platform.step("after operation")
+    with held.platform.durable("operation"):
+        _write(held, operation, stage, None, _stored(held))
+        if not held.is_ours():
+            close(held, operation)
+            raise LeaseLostError(held.lease.resource, held.lease.generation)
     return UnfinishedOperation(operation, stage, None)
 
 
-def agree(platform: Platform, found: UnfinishedOperation, lease: Lease) -> UnfinishedOperation:
+def agree(held: HeldTopic, agreed: UnfinishedOperation) -> UnfinishedOperation:
     """Record what a person agreed to; the operation is no longer blocked."""
-    _update(platform, found.operation, found.stage, None, lease)
-    return UnfinishedOperation(found.operation, found.stage, None)
+    _update(held, agreed.operation, agreed.stage, None)
+    return UnfinishedOperation(agreed.operation, agreed.stage, None)
 
 
-def begin_attempt(platform: Platform, operation: Operation, lease: Lease) -> Operation:
+def begin_attempt(held: HeldTopic, operation: Operation) -> Operation:
     """Record that tables are built under this lease from now on."""
-    attempt = msgspec.structs.replace(operation, attempts=(*operation.attempts, lease.generation))
-    with platform.durable("attempt"):
-        _update(platform, attempt, Stage.BUILDING, None, lease)
+    attempt = msgspec.structs.replace(operation, attempts=(*operation.attempts, held.lease.generation))
+    with held.platform.durable("attempt"):
+        _update(held, attempt, Stage.BUILDING, None)
     return attempt
 
 
-def advance(platform: Platform, operation: Operation, lease: Lease) -> None:
+def advance(held: HeldTopic, operation: Operation) -> None:
     """Enter the stage in which an operation can only be finished."""
-    with platform.durable("going"):
-        _update(platform, operation, Stage.GOING, None, lease)
+    with held.platform.durable("going"):
+        _update(held, operation, Stage.GOING, None)
 
 
-def block(platform: Platform, operation: Operation, reason: str, lease: Lease) -> None:
+def block(held: HeldTopic, operation: Operation, reason: str) -> None:
     """Record that the operation waits for a person."""
-    _update(platform, operation, Stage.BUILDING, reason, lease)
+    _update(held, operation, Stage.BUILDING, reason)
 
 
-def close(platform: Platform, operation: Operation, lease: Lease) -> None:
+def close(held: HeldTopic, operation: Operation) -> None:
     """Record that an operation is finished or cancelled."""
-    stored = platform.state.get(OPERATIONS, (operation.topic,))
+    stored = _stored(held)
     if stored and stored.row["operation_id"] == operation.operation_id:
-        with platform.durable("operation closed"):
-            _write(platform, operation, Stage.CLOSED, None, lease, stored)
+        with held.platform.durable("operation closed"):
+            _write(held, operation, Stage.CLOSED, None, stored)
 
 
-def _update(platform: Platform, operation: Operation, stage: Stage, blocked: str | None, lease: Lease) -> None:
+def _stored(held: HeldTopic) -> Stored | None:
+    return held.platform.state.get(OPERATIONS, (held.topic,))
+
+
+def _update(held: HeldTopic, operation: Operation, stage: Stage, blocked: str | None) -> None:
     """Update an open operation; one that others finished or cancelled is not revived."""
-    stored = platform.state.get(OPERATIONS, (operation.topic,))
-    found = unfinished_from(stored.row) if stored else None
-    if found is None or found.operation.operation_id != operation.operation_id:
+    stored = _stored(held)
+    unfinished = unfinished_from(stored.row) if stored else None
+    if unfinished is None or unfinished.operation.operation_id != operation.operation_id:
         raise StateConflictError(OPERATIONS.name, (operation.topic,))
-    _write(platform, operation, stage, blocked, lease, stored)
+    _write(held, operation, stage, blocked, stored)
 
 
-def _write(
-    platform: Platform, operation: Operation, stage: Stage, blocked: str | None, lease: Lease, stored: Stored | None
-) -> None:
-    if stored and int(stored.row["generation"] or 0) > lease.generation:
+def _write(held: HeldTopic, operation: Operation, stage: Stage, blocked: str | None, stored: Stored | None) -> None:
+    if held.is_overtaken(stored):
         raise StateConflictError(OPERATIONS.name, (operation.topic,))
     row: Row = {
         "topic_name": operation.topic,
         "operation_id": operation.operation_id,
-        "intent": to_text(operation),
+        "intent": msgspec.json.encode(operation).decode(),
         "stage": stage.value,
         "blocked": blocked,
-        "generation": lease.generation,
-        "updated_at": platform.now_ms(),
+        "generation": held.lease.generation,
+        "updated_at": held.platform.now_ms(),
     }
-    platform.state.put(OPERATIONS, row, expected=stored.revision if stored else None)
+    held.platform.state.put(OPERATIONS, row, expected=stored.revision if stored else None)

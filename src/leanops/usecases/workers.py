@@ -11,29 +11,27 @@ from leanops.ports.state import WORKERS, Row, StateStore
 
 PROCESSOR, DELIVERY, CYCLES, DEAD_LETTERS, BRIDGE = "processor", "delivery", "cycles", "dead-letters", "bridge"
 SCHEMAS = "schemas"
-BEAT_S = 5.0
 ALIVE_MS = 30_000
 FORGOTTEN_MS = 3_600_000
-LONGEST_PAUSE_S = 30.0
 
 
 Tell = Callable[[str, str], None]
-"""Told which part has done what, in a line for people."""
+"""Called with a part and what it has done, in a line for people."""
 
 
 def quiet(_part: str, _text: str) -> None:
-    """Tells nobody."""
+    """Ignore a line."""
 
 
 def harmless(tell: Tell) -> Tell:
-    """A tell that never raises: a line that cannot be written is dropped."""
+    """The same function, but it never raises: a line that cannot be written is dropped."""
 
-    def told(part: str, text: str) -> None:
+    def drop_failures(part: str, text: str) -> None:
         # A full disk is an OSError; Rich answers a reader that has gone with SystemExit.
         with suppress(Exception, SystemExit):
             tell(part, text)
 
-    return told
+    return drop_failures
 
 
 @dataclass
@@ -71,15 +69,17 @@ class Worker:
     clock: Clock
     owner: str
     stopping: threading.Event
-    tell: Tell = lambda _part, _text: None
+    tell: Tell = quiet
     done: int = 0
     failed: int = 0
     error: str | None = None
     explain: Callable[[Exception], str] = reason_of
+    beat_s: float = 5.0
+    longest_pause_s: float = 30.0
     _started: int = 0
 
     def run(self) -> None:
-        """Run turns until told to stop, with a heartbeat in a separate thread."""
+        """Run turns until stopped, with a heartbeat in a separate thread."""
         ended = threading.Event()
         heart = threading.Thread(target=self._beat_until, args=(ended,), name=f"{self.part.name}-beats", daemon=True)
         heart.start()
@@ -91,9 +91,12 @@ class Worker:
             self.forget()
 
     def _beat_until(self, ended: threading.Event) -> None:
-        self.beat()
-        while not ended.wait(BEAT_S):
-            self.beat()
+        while True:
+            # An unavailable state store is not a reason to stop; `status` shows this part as silent.
+            with suppress(Exception):
+                self.beat()
+            if ended.wait(self.beat_s):
+                return
 
     def _turn_after_turn(self) -> None:
         pause = self.part.pause_s
@@ -104,7 +107,7 @@ class Worker:
                 self.failed += 1
                 self.error = self.explain(failure)
                 harmless(self.tell)(self.part.name, f"failed, and will be tried again: {self.error}")
-                pause = min(LONGEST_PAUSE_S, 2 * max(pause, 0.5))
+                pause = min(self.longest_pause_s, 2 * max(pause, 0.5))
                 self._rest()
                 self.stopping.wait(pause)
                 continue
@@ -119,13 +122,11 @@ class Worker:
             self.part.doing(None)
 
     def beat(self) -> None:
-        """Report that the part is alive."""
+        """Report that the part is alive; raises what the state store raises."""
         self._started = self._started or millis(self.clock())
-        # An unavailable state store is no reason to stop; `status` shows this part as silent.
-        with suppress(Exception):
-            stored = self.state.get(WORKERS, (self._name,))
-            self.state.put(WORKERS, self._row(), expected=stored.revision if stored else None)
-            self.state.purge(WORKERS, "beat_at", millis(self.clock()) - FORGOTTEN_MS)
+        stored = self.state.get(WORKERS, (self._name,))
+        self.state.put(WORKERS, self._row(), expected=stored.revision if stored else None)
+        self.state.purge(WORKERS, "beat_at", millis(self.clock()) - FORGOTTEN_MS)
 
     def forget(self) -> None:
         """Report that the part has ended."""
@@ -154,7 +155,7 @@ class Worker:
 
 
 def serve(workers: Sequence[Worker], stopping: threading.Event) -> None:
-    """Run the workers until told to stop, then let each finish its turn; raises PartEndedError if one ended early.
+    """Run the workers until stopped, then let each finish its turn; raises PartEndedError if one ended early.
 
     A process that lives on without one of its parts would be restarted by nobody.
     """
@@ -196,7 +197,7 @@ class Heard:
 def heard_of(state: StateStore, clock: Clock, part: str) -> Heard:
     """How many processes run this part, and what is wrong if all of them have a problem."""
     now = millis(clock())
-    rows = [found.row for found in state.rows(WORKERS) if found.row["part"] == part]
+    rows = [stored.row for stored in state.rows(WORKERS) if stored.row["part"] == part]
     living = [row for row in rows if 0 <= now - int(row["beat_at"] or 0) <= ALIVE_MS]
     problems = [str(row["error"]) for row in living if row["error"]]
     return Heard(len(living), problems[0] if problems and len(problems) == len(living) else None)

@@ -1,12 +1,13 @@
-"""Events on their way to RAW, and the background parts that bring them there."""
+"""Events on their way to RAW, the background parts that bring them there, and the breakers that stop them."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from operator import attrgetter
 from typing import Any
 
-from leanops.domain.breaker import State, breaker_of
+from leanops.domain.breaker import Breaker, State, breaker_of
+from leanops.domain.event.names import queue_name
 from leanops.ports.clock import Clock, millis
 from leanops.ports.delivery import Waiting
 from leanops.ports.queue import Depth
@@ -37,6 +38,19 @@ class WorkerStatus:
     @property
     def is_silent(self) -> bool:
         return self.state == "silent"
+
+
+@dataclass(frozen=True)
+class BreakerStatus:
+    """The breaker of one topic."""
+
+    topic: str
+    state: State
+    since: datetime | None
+    by_hand: bool
+    reason: str | None
+    succeeded: int
+    failed: int
 
 
 @dataclass(frozen=True)
@@ -86,8 +100,7 @@ def background(
     seen = [stored.row for stored in state.rows(WORKERS) if now - int(stored.row["beat_at"] or 0) < GONE_MS]
     workers = sorted((_worker(row, now) for row in seen), key=attrgetter("worker"))
     undrained = sum(1 for _ in state.rows(ERROR_TRACKER))
-    breakers = {str(stored.row["queue"]): breaker_of(stored.row) for stored in state.rows(BREAKERS)}
-    stopped = {queue: b.reason or "by hand" for queue, b in breakers.items() if b.state is not State.CLOSED}
+    stopped = {queue: b.reason or "by hand" for queue, b in _breakers(state).items() if b.state is not State.CLOSED}
     return Background(tuple(workers), queues, delivery, undrained, stopped, now, shortage)
 
 
@@ -106,3 +119,20 @@ def _worker(row: Row, now: int) -> WorkerStatus:
         doing=None if row["doing"] is None else str(row["doing"]),
         doing_since=None if row["doing_since"] is None else time_of(int(row["doing_since"])),
     )
+
+
+def breakers(state: StateStore, topics: Iterable[str]) -> list[BreakerStatus]:
+    """The breaker of every topic, open ones first; a queue without a topic has its own name."""
+    names = {queue_name(topic): topic for topic in topics}
+    known = _breakers(state)
+    every = [_breaker(names.get(queue, queue), known.get(queue, Breaker())) for queue in {**names, **known}]
+    return sorted(every, key=lambda status: (status.state is State.CLOSED, status.topic))
+
+
+def _breakers(state: StateStore) -> dict[str, Breaker]:
+    return {str(stored.row["queue"]): breaker_of(stored.row) for stored in state.rows(BREAKERS)}
+
+
+def _breaker(topic: str, breaker: Breaker) -> BreakerStatus:
+    since = time_of(breaker.changed_at) if breaker.changed_at else None
+    return BreakerStatus(topic, breaker.state, since, breaker.forced, breaker.reason, breaker.succeeded, breaker.failed)

@@ -1,11 +1,17 @@
-"""The balance of a topic: what was read and what became of it, from the tables themselves."""
+"""The balance of a topic: every row that was read is in exactly one place, as the tables themselves show."""
 
 from dataclasses import dataclass
 from typing import Any
 
 from leanops.domain.errors import LeanOpsError
-from leanops.domain.table.foreign import foreign_snapshots
-from leanops.domain.table.history import TableView, Watermark, new_range, retired_rows, valid_watermark
+from leanops.domain.table.history import (
+    TableView,
+    Watermark,
+    foreign_snapshots,
+    new_range,
+    retired_rows,
+    valid_watermark,
+)
 from leanops.ports.query import quoted
 from leanops.views.sources import Sources, time_of
 
@@ -33,7 +39,7 @@ class Check:
 
 @dataclass(frozen=True)
 class Balance:
-    """Every check of a topic, and what keeps a check from being made."""
+    """The checks of a topic, and the problems that prevent others."""
 
     checks: tuple[Check, ...] = ()
     problems: tuple[str, ...] = ()
@@ -45,7 +51,7 @@ class Balance:
         return not self.problems and all(check.balanced for check in self.checks)
 
     def complaints(self) -> list[str]:
-        """What is wrong, one line each."""
+        """The problems and the checks that fail, one line each."""
         return [*self.problems, *(str(check) for check in self.checks if not check.balanced)]
 
     def as_json(self) -> dict[str, Any]:
@@ -80,8 +86,8 @@ def running_totals(raw: TableView | None, standardized: TableView | None) -> Bal
     standard = Check("read since the base = found in Standardized", totals.read, accounted + totals.parse_errors)
     try:
         kept = _raw_rows_at(raw, mark)
-    except LeanOpsError as wrong:
-        return Balance((standard,), (str(wrong),))
+    except LeanOpsError as failure:
+        return Balance((standard,), (str(failure),))
     if kept is None:
         return Balance((standard,), ("RAW is not the table this topic was read from; the next cycle reads all of it",))
     return Balance((standard, Check("read and before the base = RAW rows", totals.base_raw_rows + totals.read, kept)))

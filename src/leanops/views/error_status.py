@@ -1,4 +1,4 @@
-"""What became of quarantined rows: derived from the versions in the tables, so that no crash leaves it wrong."""
+"""The current status of quarantined rows: derived from the tables, so that no crash leaves it wrong."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Quarantined rows, and the event behind one of them."""
+"""Quarantined rows, and their events."""
 
 import heapq
 import json
@@ -113,16 +113,16 @@ def _stored_as(status: str) -> Collection[str]:
 
 def find_error(sources: Sources, error_id: str, layer: str | None = None) -> dict[str, Any]:
     """The row whose id is, or alone begins with, `error_id`."""
-    listing = "leanops dlq list" if layer == DEAD_LETTERS else "leanops errors list"
+    noun, group = ("dead letter", "dlq") if layer == DEAD_LETTERS else ("error", "errors")
     if not _HEX.fullmatch(error_id):
-        raise UsageError(f"{error_id!r} is not an error id; list them with: {listing}")
+        raise UsageError(f"{error_id!r} is not an error id; list them with: leanops {group} list")
     errors: list[dict[str, Any]] = []
     for table in _tables(sources, layer):
         select = f"SELECT {', '.join(_COLUMNS)} FROM {table} WHERE starts_with(error_id, ?) LIMIT 2"
         errors += sources.query.ask(select, [error_id]).as_dicts()
     if len(errors) != 1:
-        problem = "several errors begin with" if errors else "there is no error"
-        raise UsageError(f"{problem} {error_id!r}; list them with: {listing}")
+        problem = f"several {noun}s begin with" if errors else f"there is no {noun}"
+        raise UsageError(f"{problem} {error_id!r}; list them with: leanops {group} list")
     return _Statuses(sources).current(errors[0])
 
 

@@ -38,7 +38,8 @@ class Unfinished:
 def unfinished(sources: Sources) -> dict[str, Unfinished]:
     """Every unfinished operation by its topic."""
     operations = filter(None, (unfinished_from(stored.row) for stored in sources.state.rows(OPERATIONS)))
-    return {one.operation.topic: _unfinished(one, worker_of(sources, one.operation.topic)) for one in operations}
+    begun = {operation.operation.topic: operation for operation in operations}
+    return {topic: _unfinished(operation, worker_of(sources, topic)) for topic, operation in begun.items()}
 
 
 def _unfinished(begun: UnfinishedOperation, worker: str | None) -> Unfinished:

@@ -1,7 +1,6 @@
-"""Schemas in words: what one holds, what a new one would change, and what its plan found."""
+"""Schemas in words: the rules of a column, the changes of a new schema, and its plan."""
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
 from leanops.domain.schema.diff import Difference, Kind
@@ -59,7 +58,7 @@ def _row_lines(plan: SchemaPlan) -> list[str]:
     hidden = len(plan.failures) - GROUPS_SHOWN
     return [
         f"{'a sample of' if plan.is_sample else 'all'} {rows}{keys}",
-        *(f"  {count:>9,} {_rows(count)} {what}" for count, what in _figures(plan, is_raw)),
+        *(f"  {count:>9,} {_rows(count)} {what}" for count, what in _figures(plan)),
         *(f"    {_group_line(group)}" for group in plan.failures[:GROUPS_SHOWN]),
         *([f"    more reasons: {hidden:,}; --json has them all"] if hidden > 0 else []),
     ]
@@ -69,23 +68,21 @@ def _rows(count: int) -> str:
     return "row" if count == 1 else "rows"
 
 
-def _figures(plan: SchemaPlan, is_raw: bool) -> Iterator[tuple[int, str]]:
-    """What becomes of how many rows; how many fail is said even of none."""
-    if is_raw and plan.parse_errors:
-        yield plan.parse_errors, "cannot be parsed"
-    if is_raw and plan.missing_keys:
-        yield plan.missing_keys, "without a key"
-    if is_raw and plan.version_fallback:
-        yield plan.version_fallback, "with a version that keys.version_format does not match"
+def _figures(plan: SchemaPlan) -> list[tuple[int, str]]:
+    """Numbers of rows and what happens to them; zero is shown only for rows that fail."""
     is_first = plan.difference.kind == Kind.FIRST
     today = "" if is_first else f" ({plan.failing_today:,} under the active schema)"
-    yield plan.failing, f"{'fails' if plan.failing == 1 else 'fail'}{today}"
-    if plan.leaving:
-        yield plan.leaving, "would leave Curated if old rows were re-curated"
-    if plan.resolved:
-        yield plan.resolved, "failing under the active schema would pass"
-    if plan.changed:
-        yield plan.changed, "of Curated would have other values"
+    failing = f"{'fails' if plan.failing == 1 else 'fail'}{today}"
+    figures = {
+        "cannot be parsed": plan.parse_errors,
+        "without a key": plan.missing_keys,
+        "with a version that keys.version_format does not match": plan.version_fallback,
+        failing: plan.failing,
+        "would leave Curated if old rows were re-curated": plan.leaving,
+        "failing under the active schema would pass": plan.resolved,
+        "of Curated would have other values": plan.changed,
+    }
+    return [(count or 0, what) for what, count in figures.items() if count or what == failing]
 
 
 def _group_line(group: FailureGroup) -> str:
@@ -97,7 +94,7 @@ def _group_line(group: FailureGroup) -> str:
 
 
 def _verdict(plan: SchemaPlan) -> str:
-    """What it takes to deploy it."""
+    """How to deploy it."""
     leaving = f" --accept-missing {plan.leaving}" if plan.leaving else ""
     if plan.needs == "rebuild" and plan.source == "retired":
         return "do not deploy it: Standardized could not be rebuilt"

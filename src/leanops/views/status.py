@@ -1,7 +1,7 @@
 """The health of every topic: what it holds, what waits, what failed, and whether it is balanced."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -9,7 +9,7 @@ from leanops.domain.errors import LeanOpsError, UnknownTopicError
 from leanops.domain.failures import Status
 from leanops.domain.schema.model import Policies, Schema
 from leanops.domain.table.batch import CURATED, STANDARDIZED, pipeline_id
-from leanops.domain.table.history import TableView, valid_watermark
+from leanops.domain.table.history import TableView, Watermark, valid_watermark
 from leanops.domain.table.warnings import batch_warnings
 from leanops.ports.query import quoted
 from leanops.ports.state import ATTEMPTS, SCHEMA_REGISTRY, Row
@@ -17,6 +17,8 @@ from leanops.views.balance import Balance, at_a_glance, lag_of, rows_in
 from leanops.views.error_status import settled
 from leanops.views.operations import Unfinished, unfinished
 from leanops.views.sources import Sources
+
+_ERROR_TABLES = {"parse_errors": STANDARDIZED, "errors": CURATED}
 
 
 @dataclass(frozen=True)
@@ -26,25 +28,21 @@ class TopicStatus:
     topic: str
     status: str
     reason: str | None
+    operation: Unfinished | None
     schema_version: int | None
     raw_rows: int
     standardized_rows: int
     curated_rows: int
-    parse_errors: int
-    errors: int
+    open_errors: Mapping[str, int]
+    """Error table, `parse_errors` or `errors` → its open rows."""
     lag_rows: int | None
     last_batch: str | None
-    balance: Balance
-    failures: Mapping[str, str] = field(default_factory=dict)
+    last_batch_at: datetime | None
+    failures: Mapping[str, str]
     """Layer → why it failed last; a parked one waits for `topics retry`."""
-    warnings: tuple[str, ...] = ()
+    warnings: tuple[str, ...]
     """What is unusual about the newest batches, balanced or not."""
-    operation: Unfinished | None = None
-
-    @property
-    def last_batch_at(self) -> datetime | None:
-        """When the newest batch began, from its id."""
-        return _began(self.last_batch) if self.last_batch else None
+    balance: Balance
 
     @property
     def state(self) -> str:
@@ -52,24 +50,9 @@ class TopicStatus:
         return self.operation.state if self.operation else self.status
 
     def as_json(self) -> dict[str, Any]:
-        """The fields, open errors as an object, and the members of the balance."""
-        return {
-            "topic": self.topic,
-            "status": self.status,
-            "reason": self.reason,
-            "operation": self.operation,
-            "schema_version": self.schema_version,
-            "raw_rows": self.raw_rows,
-            "standardized_rows": self.standardized_rows,
-            "curated_rows": self.curated_rows,
-            "open_errors": {"parse_errors": self.parse_errors, "errors": self.errors},
-            "lag_rows": self.lag_rows,
-            "last_batch": self.last_batch,
-            "last_batch_at": self.last_batch_at,
-            "failures": self.failures,
-            "warnings": self.warnings,
-            **self.balance.as_json(),
-        }
+        """The fields, those of the balance among them."""
+        fields = {name: value for name, value in vars(self).items() if name != "balance"}
+        return {**fields, **self.balance.as_json()}
 
 
 def status(sources: Sources, topics: Sequence[str] | None = None) -> list[TopicStatus]:
@@ -80,13 +63,9 @@ def status(sources: Sources, topics: Sequence[str] | None = None) -> list[TopicS
             raise UnknownTopicError(topic)
     attempts = {str(stored.row["pipeline_id"]): stored.row for stored in sources.state.rows(ATTEMPTS)}
     chosen = sorted(topics or registry)
-    parse_errors, errors = (open_errors(sources, layer, chosen) for layer in (STANDARDIZED, CURATED))
+    errors = {name: open_errors(sources, layer, chosen) for name, layer in _ERROR_TABLES.items()}
     operations = unfinished(sources)
-    statuses = (
-        _status(sources, registry[topic], attempts, parse_errors.get(topic, 0), errors.get(topic, 0))
-        for topic in chosen
-    )
-    return [replace(status, operation=operations.get(status.topic)) for status in statuses]
+    return [_status(sources, registry[topic], attempts, errors, operations.get(topic)) for topic in chosen]
 
 
 def open_errors(sources: Sources, layer: str, topics: Collection[str]) -> dict[str, int]:
@@ -102,47 +81,52 @@ def open_errors(sources: Sources, layer: str, topics: Collection[str]) -> dict[s
     }
 
 
-def _status(sources: Sources, row: Row, attempts: Mapping[str, Row], parse_errors: int, errors: int) -> TopicStatus:
+def _status(
+    sources: Sources,
+    row: Row,
+    attempts: Mapping[str, Row],
+    errors: Mapping[str, Mapping[str, int]],
+    operation: Unfinished | None,
+) -> TopicStatus:
     topic = str(row["topic_name"])
     raw = sources.catalog.load(sources.databases.raw_table(topic))
     standardized = sources.catalog.load(sources.databases.standardized_table(topic))
     schema, problem = _active(sources, topic)
     curated = sources.catalog.load(sources.databases.curated_table(schema.table_name)) if schema else None
-    mark = valid_watermark(standardized) if standardized else None
+    tables = {STANDARDIZED: standardized, CURATED: curated}
+    marks = {layer: mark for layer, table in tables.items() if table and (mark := valid_watermark(table))}
+    last_batch = max((mark.batch_id for mark in marks.values()), default=None)
     return TopicStatus(
         topic=topic,
         status=str(row["status"]),
         reason=None if row["reason"] is None else str(row["reason"]),
+        operation=operation,
         schema_version=None if row["schema_version"] is None else int(row["schema_version"]),
         raw_rows=rows_in(raw),
-        standardized_rows=mark.totals.rows if mark else 0,
+        standardized_rows=marks[STANDARDIZED].totals.rows if STANDARDIZED in marks else 0,
         curated_rows=sources.catalog.count(curated.name) if curated and curated.head else 0,
-        parse_errors=parse_errors,
-        errors=errors,
+        open_errors={name: rows.get(topic, 0) for name, rows in errors.items()},
         lag_rows=_lag(raw, standardized),
-        last_batch=_newest([standardized, curated]),
-        balance=at_a_glance(sources, topic, raw, standardized, curated),
+        last_batch=last_batch,
+        last_batch_at=_began(last_batch) if last_batch else None,
         failures={**_failures(topic, attempts), **problem},
-        warnings=_warnings(topic, schema, {STANDARDIZED: standardized, CURATED: curated}, sources.warning_share),
+        warnings=_warnings(topic, schema, marks, sources.warning_share),
+        balance=at_a_glance(sources, topic, raw, standardized, curated),
     )
 
 
 def _active(sources: Sources, topic: str) -> tuple[Schema | None, dict[str, str]]:
     try:
         return sources.schemas.active(topic), {}
-    except LeanOpsError as wrong:
-        return None, {"schema": str(wrong)}
+    except LeanOpsError as failure:
+        return None, {"schema": str(failure)}
 
 
-def _warnings(
-    topic: str, schema: Schema | None, tables: Mapping[str, TableView | None], share: float
-) -> tuple[str, ...]:
+def _warnings(topic: str, schema: Schema | None, marks: Mapping[str, Watermark], share: float) -> tuple[str, ...]:
     alert = (schema.policies if schema else Policies()).cde_error_rate_alert
-    marks = {layer: valid_watermark(table) for layer, table in tables.items() if table}
     return tuple(
         warning
         for layer, mark in marks.items()
-        if mark
         for warning in batch_warnings(topic, layer, mark.counts, alert=alert, share=share)
     )
 
@@ -153,11 +137,6 @@ def _lag(raw: TableView | None, standardized: TableView | None) -> int | None:
         return lag_of(raw, standardized)
     except LeanOpsError:
         return None
-
-
-def _newest(tables: Iterable[TableView | None]) -> str | None:
-    marks = [mark for table in tables if table and (mark := valid_watermark(table))]
-    return max((mark.batch_id for mark in marks), default=None)
 
 
 def _failures(topic: str, attempts: Mapping[str, Row]) -> dict[str, str]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from leanops.adapters.aws.answers import Reach
+from leanops.adapters.aws.answers import Reach, connect
 from leanops.adapters.aws.delivery import FirehoseDelivery
 from leanops.adapters.aws.files import S3Files
 from leanops.adapters.aws.queue import SqsQueue
@@ -18,11 +18,11 @@ from leanops.ports.state import LOCKS
 from tests.support.standin import refusal, standin
 
 CALLS: dict[str, Callable[[Reach], object]] = {
-    "Firehose": lambda reach: FirehoseDelivery.connect("stream", **reach).put([b"{}"]),
-    "S3": lambda reach: S3Files.connect("bucket", **reach).get("file"),
-    "SQS": lambda reach: SqsQueue.connect(**reach).send([Outgoing("orders", b"{}")]),
-    "DynamoDB": lambda reach: DynamoState.connect(**reach).get(LOCKS, ("orders",)),
-    "Lambda": lambda reach: EventSourceSwitch.connect("processor", **reach).stop("orders"),
+    "Firehose": lambda reach: FirehoseDelivery(connect("firehose", **reach), "stream").put([b"{}"]),
+    "S3": lambda reach: S3Files(connect("s3", **reach), "bucket").get("file"),
+    "SQS": lambda reach: SqsQueue(connect("sqs", **reach)).send([Outgoing("orders", b"{}")]),
+    "DynamoDB": lambda reach: DynamoState(connect("dynamodb", **reach)).get(LOCKS, ("orders",)),
+    "Lambda": lambda reach: EventSourceSwitch(connect("lambda", **reach), "processor").stop("orders"),
 }
 
 
@@ -56,4 +56,4 @@ def test_a_call_that_may_not_begin_is_an_outage_in_one_line(silent: str, service
 @pytest.mark.parametrize("code", ["SlowDown", "RequestThrottled", "ProvisionedThroughputExceededException"])
 def test_a_busy_dynamodb_is_an_outage_by_the_codes_of_every_service(code: str) -> None:
     with standin(lambda *_: refusal(code)) as endpoint, pytest.raises(StateUnavailableError, match=code):
-        DynamoState.connect(endpoint=endpoint, attempts=1).get(LOCKS, ("orders",))
+        DynamoState(connect("dynamodb", endpoint=endpoint, attempts=1)).get(LOCKS, ("orders",))

@@ -4,12 +4,14 @@ import asyncio
 import secrets
 import threading
 from collections.abc import Callable, Coroutine, Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import boto3
 import pytest
 
+from leanops.adapters.aws.answers import connect
 from leanops.adapters.aws.files import S3Files
 from leanops.adapters.aws.queue import SqsQueue
 from leanops.domain.errors import PartlySentError
@@ -43,7 +45,7 @@ class Doors(SqsQueue):
 
 @pytest.fixture
 def queue(elasticmq_endpoint: str) -> Iterator[Doors]:
-    doors = Doors.connect(endpoint=elasticmq_endpoint, prefix=f"b{secrets.token_hex(4)}-", wait_s=0)
+    doors = Doors(connect("sqs", endpoint=elasticmq_endpoint), prefix=f"b{secrets.token_hex(4)}-", wait_s=0)
     doors.create("orders")
     yield doors
     doors.close()
@@ -54,9 +56,8 @@ def files(moto_endpoint: str) -> Iterator[S3Files]:
     bucket = f"leanops-{secrets.token_hex(6)}"
     place = {"LocationConstraint": "eu-west-1"}
     boto3.client("s3", endpoint_url=moto_endpoint).create_bucket(Bucket=bucket, CreateBucketConfiguration=place)
-    store = S3Files.connect(bucket, endpoint=moto_endpoint)
-    yield store
-    store.close()
+    with closing(connect("s3", endpoint=moto_endpoint)) as client:
+        yield S3Files(client, bucket)
 
 
 def run(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
@@ -139,7 +140,8 @@ def test_a_missing_bucket_holds_up_only_the_topic_that_needs_it(
     queue: Doors, tmp_path: Path, moto_endpoint: str
 ) -> None:
     queue.create("payments")
-    missing = S3Files.connect(f"missing-{secrets.token_hex(6)}", endpoint=moto_endpoint)
+    client = connect("s3", endpoint=moto_endpoint)
+    missing = S3Files(client, f"missing-{secrets.token_hex(6)}")
 
     async def work() -> None:
         inbox, told = Inbox("orders", "payments"), []
@@ -153,7 +155,7 @@ def test_a_missing_bucket_holds_up_only_the_topic_that_needs_it(
         assert reason.startswith("S3 has no bucket missing-")
 
     run(work)
-    missing.close()
+    client.close()
 
 
 def test_a_bridge_none_of_whose_queues_exists_is_not_ready_and_does_not_run_hot(
@@ -161,7 +163,7 @@ def test_a_bridge_none_of_whose_queues_exists_is_not_ready_and_does_not_run_hot(
 ) -> None:
     async def work() -> None:
         inbox, told = Inbox("payments"), []
-        slowly = {"reconnect_s": 60.0, "longest_pause_s": 60.0}
+        slowly = {"first_pause_s": 60.0, "longest_pause_s": 60.0}
         inbox.publish("payments", message(1))
         async with bridging(inbox, queue, tmp_path, files=files, told=told, **slowly) as bridge:
             await until(lambda: bridge.problem and "has no queue" in bridge.problem)

@@ -9,12 +9,13 @@ import boto3
 import msgspec
 import pytest
 
+from leanops.adapters.aws.answers import connect
 from leanops.adapters.aws.state import DynamoState
 from leanops.domain.errors import UsageError
 from leanops.domain.event.envelope import encoded
 from leanops.entrypoints.lambdas import breakers, dead_letters, invocation, processor, transform
 from leanops.ports.state import BREAKERS, ERROR_TRACKER, SCHEMA_REGISTRY
-from leanops.usecases.ingest.archive_chunks import PROGRESS
+from leanops.usecases.ingest.archive import PROGRESS
 from tests.support.dynamo import create_tables
 from tests.support.functions import Time, envelope, error_line, firehose_event, sqs_event
 from tests.support.standin import Answer, standin
@@ -39,7 +40,8 @@ class Account:
 @pytest.fixture
 def account(monkeypatch: pytest.MonkeyPatch, dynamodb_endpoint: str, moto_endpoint: str) -> Iterator[Account]:
     name = f"leanops-{secrets.token_hex(6)}"
-    state = DynamoState.connect(endpoint=dynamodb_endpoint, prefix=f"{name}-")
+    client = connect("dynamodb", endpoint=dynamodb_endpoint)
+    state = DynamoState(client, prefix=f"{name}-")
     create_tables(f"{name}-", [SCHEMA_REGISTRY, ERROR_TRACKER, BREAKERS], dynamodb_endpoint)
     state.put(SCHEMA_REGISTRY, {"topic_name": "orders"}, expected=None)
     place = {"LocationConstraint": "eu-west-1"}
@@ -60,7 +62,7 @@ def account(monkeypatch: pytest.MonkeyPatch, dynamodb_endpoint: str, moto_endpoi
         invocation.made.cache_clear()
         yield found
     invocation.made.cache_clear()
-    state.close()
+    client.close()
 
 
 def test_an_event_goes_through_the_processor_and_the_transform(account: Account) -> None:

@@ -2,11 +2,13 @@
 
 import secrets
 from collections.abc import Iterator
+from contextlib import closing
 
 import boto3
 import pytest
 from botocore.exceptions import ClientError
 
+from leanops.adapters.aws.answers import connect
 from leanops.adapters.aws.jobs import GlueJobs
 from leanops.domain.errors import JobsUnavailableError, PermanentError
 from leanops.ports.jobs import Jobs
@@ -23,9 +25,8 @@ def name(moto_endpoint: str) -> str:
 
 @pytest.fixture
 def jobs(moto_endpoint: str) -> Iterator[GlueJobs]:
-    found = GlueJobs.connect(endpoint=moto_endpoint)
-    yield found
-    found.close()
+    with closing(connect("glue", endpoint=moto_endpoint)) as client:
+        yield GlueJobs(client)
 
 
 def test_a_job_is_started_with_its_arguments(jobs: GlueJobs, name: str, moto_endpoint: str) -> None:
@@ -58,6 +59,6 @@ def test_as_many_runs_as_may_be_are_an_outage_that_passes(code: str) -> None:
 
 
 def test_an_unreachable_server_is_an_outage_in_one_line() -> None:
-    jobs = GlueJobs.connect(endpoint=f"http://127.0.0.1:{free_port()}", attempts=1)
+    jobs = GlueJobs(connect("glue", endpoint=f"http://127.0.0.1:{free_port()}", attempts=1))
     with pytest.raises(JobsUnavailableError, match=r"does not answer .*try again"):
         jobs.start("plan", {})

@@ -4,10 +4,12 @@ import io
 import secrets
 import zipfile
 from collections.abc import Iterator
+from contextlib import closing
 
 import boto3
 import pytest
 
+from leanops.adapters.aws.answers import connect
 from leanops.adapters.aws.switch import EventSourceSwitch
 from leanops.domain.errors import PermanentError, QueueUnavailableError
 from leanops.ports.queue import ConsumptionSwitch
@@ -44,9 +46,8 @@ def function(moto_endpoint: str) -> str:
 
 @pytest.fixture
 def switch(moto_endpoint: str, function: str) -> Iterator[EventSourceSwitch]:
-    found = EventSourceSwitch.connect(function, prefix=f"{function}-", endpoint=moto_endpoint)
-    yield found
-    found.close()
+    with closing(connect("lambda", endpoint=moto_endpoint)) as client:
+        yield EventSourceSwitch(client, function, prefix=f"{function}-")
 
 
 def test_a_stopped_queue_stays_stopped_and_its_neighbour_goes_on(switch: EventSourceSwitch) -> None:
@@ -71,7 +72,7 @@ def test_a_started_queue_is_consumed_again(switch: EventSourceSwitch) -> None:
 def test_another_process_sees_what_was_switched(switch: EventSourceSwitch, function: str, moto_endpoint: str) -> None:
     switch.stop("payments")
 
-    other = EventSourceSwitch.connect(function, prefix=f"{function}-", endpoint=moto_endpoint)
+    other = EventSourceSwitch(connect("lambda", endpoint=moto_endpoint), function, prefix=f"{function}-")
 
     assert not other.is_on("payments")
     other.start("payments")
@@ -85,7 +86,7 @@ def test_a_queue_that_the_function_does_not_consume_is_a_permanent_error(switch:
 
 
 def test_an_unreachable_server_is_an_outage_in_one_line() -> None:
-    switch = EventSourceSwitch.connect("processor", endpoint=f"http://127.0.0.1:{free_port()}", attempts=1)
+    switch = EventSourceSwitch(connect("lambda", endpoint=f"http://127.0.0.1:{free_port()}", attempts=1), "processor")
 
     with pytest.raises(QueueUnavailableError, match=r"does not answer .*try again") as raised:
         switch.stop("orders")

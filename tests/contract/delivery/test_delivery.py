@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from leanops.adapters.aws.answers import connect
 from leanops.adapters.aws.delivery import FirehoseDelivery
 from leanops.adapters.sql.buffer import SqlBuffer
 from leanops.domain.errors import DeliveryUnavailableError, PermanentError
@@ -60,7 +61,7 @@ def firehose() -> Firehose:
 @pytest.fixture
 def stream(firehose: Firehose) -> Iterator[FirehoseDelivery]:
     with standin(firehose) as endpoint:
-        yield FirehoseDelivery.connect("stream", endpoint=endpoint, attempts=1)
+        yield FirehoseDelivery(connect("firehose", endpoint=endpoint, attempts=1), "stream")
 
 
 @pytest.fixture(params=["sqlite", "postgresql", "firehose"])
@@ -159,7 +160,7 @@ def test_a_record_over_the_limit_is_refused_before_anything_is_put(
 
 
 def test_an_unreachable_server_is_an_outage_in_one_line() -> None:
-    stream = FirehoseDelivery.connect("stream", endpoint=f"http://127.0.0.1:{free_port()}", attempts=1)
+    stream = FirehoseDelivery(connect("firehose", endpoint=f"http://127.0.0.1:{free_port()}", attempts=1), "stream")
 
     with pytest.raises(DeliveryUnavailableError, match=r"does not answer .*try again") as raised:
         stream.put(numbered(1))

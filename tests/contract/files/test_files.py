@@ -9,6 +9,7 @@ from typing import TypeAlias
 
 import pytest
 
+from leanops.adapters.aws.answers import connect
 from leanops.adapters.aws.files import S3Files
 from leanops.adapters.files.folder import Folder
 from leanops.domain.errors import FileRefusedError, FilesUnavailableError, PermanentError
@@ -50,11 +51,11 @@ def files(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
         yield Folder(tmp_path / "files")
         return
     endpoint, bucket = request.getfixturevalue("moto_endpoint"), f"leanops-{secrets.token_hex(6)}"
-    store = S3Files.connect(bucket, prefix="home/", endpoint=endpoint)
-    store._client.create_bucket(Bucket=bucket, CreateBucketConfiguration={"LocationConstraint": "eu-west-1"})
-    store._client.put_object(Bucket=bucket, Key="beside/home", Body=b"not ours")
-    yield store
-    store.close()
+    client = connect("s3", endpoint=endpoint)
+    client.create_bucket(Bucket=bucket, CreateBucketConfiguration={"LocationConstraint": "eu-west-1"})
+    client.put_object(Bucket=bucket, Key="beside/home", Body=b"not ours")
+    yield S3Files(client, bucket, prefix="home/")
+    client.close()
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -116,7 +117,7 @@ def test_names_are_in_order_and_those_that_begin_so(files: Store) -> None:
 @pytest.mark.parametrize("name", OUTSIDE + TOO_LONG, ids=lambda name: ascii(name)[:20])
 def test_a_name_outside_the_folder_or_too_long_for_one_is_refused(files: Store, name: str) -> None:
     for call in (files.get, files.delete, lambda name: files.put(name, b"data")):
-        with pytest.raises(PermanentError, match="no name of a file"):
+        with pytest.raises(PermanentError, match="not a valid file name"):
             call(name)
 
     assert list(files.names("")) == []
@@ -154,19 +155,20 @@ def test_an_object_that_comes_while_another_is_deleted_stays(
     moto_endpoint: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bucket = f"leanops-{secrets.token_hex(6)}"
-    files = S3Files.connect(bucket, endpoint=moto_endpoint)
-    files._client.create_bucket(Bucket=bucket, CreateBucketConfiguration={"LocationConstraint": "eu-west-1"})
+    client = connect("s3", endpoint=moto_endpoint)
+    files = S3Files(client, bucket)
+    client.create_bucket(Bucket=bucket, CreateBucketConfiguration={"LocationConstraint": "eu-west-1"})
     files.put("file", b"read")
-    delete = files._client.delete_object
+    delete = client.delete_object
 
     def late(**call: str) -> None:
         files.put("file", b"newest")
         delete(**call)
 
-    monkeypatch.setattr(files._client, "delete_object", late)
+    monkeypatch.setattr(client, "delete_object", late)
     files.delete_same("file", b"read")
     assert files.get("file") == b"newest"
-    files.close()
+    client.close()
 
 
 def test_links_are_neither_listed_nor_followed(tmp_path: Path) -> None:
@@ -187,7 +189,7 @@ def test_links_are_neither_listed_nor_followed(tmp_path: Path) -> None:
 
 
 def test_an_unreachable_server_is_an_outage_in_one_line() -> None:
-    files = S3Files.connect("bucket", endpoint=f"http://127.0.0.1:{free_port()}", attempts=1)
+    files = S3Files(connect("s3", endpoint=f"http://127.0.0.1:{free_port()}", attempts=1), "bucket")
 
     with pytest.raises(FilesUnavailableError, match=r"does not answer .*try again") as raised:
         files.get("file")
@@ -198,7 +200,7 @@ def test_an_unreachable_server_is_an_outage_in_one_line() -> None:
 
 
 def test_a_bucket_that_is_not_there_is_a_permanent_error(moto_endpoint: str) -> None:
-    files = S3Files.connect("leanops-nowhere", endpoint=moto_endpoint, attempts=1)
+    files = S3Files(connect("s3", endpoint=moto_endpoint, attempts=1), "leanops-nowhere")
 
     with pytest.raises(PermanentError, match="S3 has no bucket leanops-nowhere for the file file; apply"):
         files.put("file", b"data")

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from leanops.adapters.aws.answers import connect
 from leanops.adapters.aws.files import S3Files
 from leanops.adapters.files.folder import Folder
 from leanops.adapters.files.schemas import SchemaFiles
@@ -27,10 +28,10 @@ def files(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Files]:
         yield Folder(tmp_path / "schemas")
         return
     endpoint, bucket = request.getfixturevalue("moto_endpoint"), f"leanops-{secrets.token_hex(6)}"
-    store = S3Files.connect(bucket, prefix="schemas/", endpoint=endpoint)
-    store._client.create_bucket(Bucket=bucket, CreateBucketConfiguration={"LocationConstraint": "eu-west-1"})
-    yield store
-    store.close()
+    client = connect("s3", endpoint=endpoint)
+    client.create_bucket(Bucket=bucket, CreateBucketConfiguration={"LocationConstraint": "eu-west-1"})
+    yield S3Files(client, bucket, prefix="schemas/")
+    client.close()
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from leanops.adapters.aws.answers import connect
 from leanops.adapters.aws.queue import SqsQueue
 from leanops.adapters.sql.queue import SqlQueue
 from leanops.domain.errors import PartlySentError, PermanentError, QueueUnavailableError
@@ -19,7 +20,7 @@ from tests.support.standin import Answer, refusal, standin
 
 
 def sqs(endpoint: str, **arguments: Any) -> SqsQueue:
-    return SqsQueue.connect(endpoint=endpoint, wait_s=0, attempts=1, **arguments)
+    return SqsQueue(connect("sqs", endpoint=endpoint, attempts=1), wait_s=0, **arguments)
 
 
 AWAY: dict[str, Callable[[], Queue]] = {

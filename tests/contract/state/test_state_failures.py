@@ -13,6 +13,7 @@ import psycopg
 import pytest
 from botocore.config import Config
 
+from leanops.adapters.aws.answers import connect
 from leanops.adapters.aws.state import TTL, DynamoState
 from leanops.adapters.sql.state import SqlState
 from leanops.domain.errors import PermanentError, RetryableError, StateUnavailableError
@@ -104,7 +105,7 @@ def test_an_unreachable_dynamodb_is_retryable_and_says_what_to_do() -> None:
 
 
 def test_a_missing_dynamodb_table_is_named(dynamodb_endpoint: str) -> None:
-    store = DynamoState.connect(endpoint=dynamodb_endpoint, prefix="nowhere-")
+    store = DynamoState(connect("dynamodb", endpoint=dynamodb_endpoint), prefix="nowhere-")
 
     with pytest.raises(PermanentError, match="no table nowhere-locks"):
         list(store.rows(LOCKS))
@@ -113,7 +114,7 @@ def test_a_missing_dynamodb_table_is_named(dynamodb_endpoint: str) -> None:
 def test_a_dynamodb_row_over_the_size_limit_is_not_retried(dynamodb_endpoint: str) -> None:
     prefix = secrets.token_hex(6)
     create_tables(prefix, [BATCHES], dynamodb_endpoint)
-    store = DynamoState.connect(endpoint=dynamodb_endpoint, prefix=prefix)
+    store = DynamoState(connect("dynamodb", endpoint=dynamodb_endpoint), prefix=prefix)
 
     with pytest.raises(PermanentError) as refused:
         store.put(BATCHES, {"pipeline_id": "orders", "intent": "x" * 450_000}, expected=None)
@@ -171,7 +172,7 @@ def test_what_dynamodb_leaves_over_of_many_rows_is_asked_for_again(taken: int) -
 
     names = [f"lock {number}" for number in range(120)]
     with standin(answer) as endpoint:
-        store = DynamoState.connect(endpoint=endpoint)
+        store = DynamoState(connect("dynamodb", endpoint=endpoint))
         store.put_many(LOCKS, [{"resource": name, "generation": 1} for name in names])
         assert set(store.get_many(LOCKS, [(name,) for name in names])) == {(name,) for name in names}
 
@@ -182,7 +183,7 @@ def test_a_dynamodb_that_takes_none_of_many_rows_is_retryable() -> None:
         return 200, {"Responses": {}, left: request["RequestItems"]}
 
     with standin(answer) as endpoint:
-        store = DynamoState.connect(endpoint=endpoint)
+        store = DynamoState(connect("dynamodb", endpoint=endpoint))
         with pytest.raises(StateUnavailableError, match="too busy for table locks"):
             store.put_many(LOCKS, [{"resource": "orders"}])
         with pytest.raises(StateUnavailableError, match="too busy for table locks"):

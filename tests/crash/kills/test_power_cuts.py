@@ -4,6 +4,7 @@ import os
 from collections import Counter
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 import sqlalchemy as sa
@@ -138,8 +139,10 @@ def test_a_flush_waits_for_the_disk_once_a_table(home: Powered) -> None:
 def test_every_commit_of_a_home_is_synced_by_each_of_its_databases(tmp_path: Path) -> None:
     runtime = Embedded(create_home(tmp_path / "home"))
     assert "synchronous=FULL" in runtime.catalog_properties()["uri"]
-    with runtime.catalog.engine.connect() as connection:
-        assert connection.execute(sa.text("PRAGMA synchronous")).scalar_one() == 2
+    stores: list[Any] = [runtime.state, runtime.queue, runtime.buffer]
+    for engine in (runtime.catalog.engine, *(store._database._engine for store in stores)):
+        with engine.connect() as connection:
+            assert connection.execute(sa.text("PRAGMA synchronous")).scalar_one() == 2, engine.url
     runtime.close()
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from leanops.adapters.iceberg import lake as lake_module
 from leanops.ports.tables import Lake, Merge
-from leanops.usecases.leases import Lease
+from leanops.usecases.leases import HeldTopic
 from leanops.usecases.pipeline import curate, standardize
 from tests.crash.batches import SCHEMA, orders
 from tests.oracle.rows import RawRow
@@ -104,12 +104,12 @@ def checkpoint_before_data(patch: pytest.MonkeyPatch) -> None:
     """A batch that was begun counts as done."""
     begin, done = standardize.begin, {}
 
-    def begin_and_advance(platform: Any, batch: Any, lease: Lease) -> None:
-        begin(platform, batch, lease)
+    def begin_and_advance(held: HeldTopic, batch: Any) -> None:
+        begin(held, batch)
         done[batch.topic] = batch.source_to
 
-    def next_batch(platform: Any, topic: str, *rest: Any) -> Any:
-        return None if topic in done else original(platform, topic, *rest)
+    def next_batch(held: HeldTopic, *rest: Any) -> Any:
+        return None if held.topic in done else original(held, *rest)
 
     original = standardize._next_batch
     patch.setattr(standardize, "begin", begin_and_advance)
@@ -118,7 +118,7 @@ def checkpoint_before_data(patch: pytest.MonkeyPatch) -> None:
 
 def new_batch_id_on_retry(patch: pytest.MonkeyPatch) -> None:
     for module in (standardize, curate):
-        patch.setattr(module, "open_batch", lambda *_: None)
+        patch.setattr(module, "resumable_batch", lambda *_: None)
         patch.setattr(module, "begin_another", lambda *_: None)
 
 

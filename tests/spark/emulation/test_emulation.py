@@ -28,7 +28,7 @@ from leanops.usecases.pipeline import commit
 from tests.oracle.model import Model
 from tests.oracle.rows import Row
 from tests.support.emulation.emulated import SIZES, TOPICS, WHOLE, Story, assert_names, failed, of
-from tests.support.emulation.stories import raw_row, told
+from tests.support.emulation.stories import messages_of, raw_row
 from tests.support.sparkling import SETTINGS
 
 
@@ -41,7 +41,7 @@ def cycled(emulation: Emulation) -> Verdict:
 
 def sent(topic: str, *days: str) -> set[str]:
     """The messages of these days that RAW can hold."""
-    return {message.message_id for day in days for message in told(WHOLE, topic, day) if not message.is_dead}
+    return {message.message_id for day in days for message in messages_of(WHOLE, topic, day) if not message.is_dead}
 
 
 def expected(emulation: Emulation, topic: str, *days: str) -> Model:
@@ -55,7 +55,7 @@ def expected(emulation: Emulation, topic: str, *days: str) -> Model:
 def _expected(topic: str, days: tuple[str, ...], key: bytes) -> Model:
     model = Model(topic, WHOLE.names()[topic].schema(topic), pii_key=key)
     for day in days:
-        model.standardize(raw_row(topic, message) for message in told(WHOLE, topic, day) if not message.is_dead)
+        model.standardize(raw_row(topic, message) for message in messages_of(WHOLE, topic, day) if not message.is_dead)
         model.curate()
     return model
 
@@ -158,7 +158,7 @@ def test_dedup_in_another_order_is_found(landed: Emulation, monkeypatch: pytest.
 def arrivals(topic: str, day: str) -> list[Row]:
     """Each event of a day as a row of its own."""
     found: list[Row] = []
-    for message in told(WHOLE, topic, day):
+    for message in messages_of(WHOLE, topic, day):
         alone = Model(topic, WHOLE.names()[topic].schema(topic))
         alone.standardize([raw_row(topic, message)])
         found += alone.standardized.values()
@@ -215,7 +215,7 @@ def with_landing(monkeypatch: pytest.MonkeyPatch, change: Callable[[Land], Land]
 
 def published(emulation: Emulation) -> Verdict:
     """The verdict after the events of day 2 were published and landed, and nothing else."""
-    next(emulation.day2(SIZES["day2"]))
+    next(emulation.day("day2", SIZES["day2"]))
     return emulation.verify()
 
 
@@ -259,7 +259,9 @@ def test_a_flush_that_is_landed_twice_is_found(schema_active: Emulation, monkeyp
 
 
 def test_one_wrong_byte_of_a_text_is_found(schema_active: Emulation, monkeypatch: pytest.MonkeyPatch) -> None:
-    chosen = next(message for message in told(WHOLE, "orders", "day2") if message.kind == Kind.CORRECTION).message_id
+    chosen = next(
+        message for message in messages_of(WHOLE, "orders", "day2") if message.kind == Kind.CORRECTION
+    ).message_id
 
     def spoil(right: Land) -> Land:
         def land(platform: Any, topic: str, records: Any, flush_id: str) -> None:

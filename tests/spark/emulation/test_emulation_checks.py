@@ -11,11 +11,11 @@ from pyiceberg.types import LongType, StringType
 
 from leanops.adapters.sql.buffer import SqlBuffer
 from leanops.emulation.play.phases import Emulation
-from leanops.emulation.verify.found import Check
+from leanops.emulation.verify.tables import Check
 from leanops.emulation.verify.verdict import Verdict
 from leanops.usecases.ingest import deliver
 from tests.support.emulation.emulated import DONE, SIZES, WHOLE, Story, of, opened
-from tests.support.emulation.stories import told
+from tests.support.emulation.stories import messages_of
 from tests.support.emulation.tampered import (
     Change,
     Row,
@@ -66,7 +66,7 @@ def run(layer: str, at: int, **more: int) -> Change:
 def forgotten_run(tables: Tampered) -> str:
     for layer in ("curated", "standardized"):
         tables.remove("runs", tables.rows("runs", f"layer = '{layer}'")[-1])
-    return min(message.message_id for message in told(WHOLE, tables.topic, "day4") if not message.is_dead)
+    return min(message.message_id for message in messages_of(WHOLE, tables.topic, "day4") if not message.is_dead)
 
 
 def no_longer_behind(tables: Tampered) -> str:
@@ -317,7 +317,7 @@ def spoilt(emulation: Emulation, monkeypatch: pytest.MonkeyPatch, spoil: Spoil, 
 
     monkeypatch.setattr(deliver, "_land", land)
     monkeypatch.setattr(SqlBuffer, "unfinished", lambda _self: Everything())
-    next(emulation.day2(SIZES["day2"]))
+    next(emulation.day("day2", SIZES["day2"]))
     return emulation.verify()
 
 
@@ -338,7 +338,7 @@ SPOILT = {
 
 def somebody() -> str:
     """A message of day 2 that is sent once."""
-    names = [message.message_id for message in told(WHOLE, "orders", "day2") if not message.is_dead]
+    names = [message.message_id for message in messages_of(WHOLE, "orders", "day2") if not message.is_dead]
     return next(name for name in names if "day2" in name and names.count(name) == 1)
 
 

@@ -4,7 +4,7 @@ import json
 import random
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -114,6 +114,31 @@ def numbers(first: int, last: int, **more: Any) -> list[RawRow]:
         )
         for number in range(first, last)
     ]
+
+
+def test_a_watermark_expired_from_outside_doubles_no_key_of_a_topic_without_a_schema(world: World) -> None:
+    world.with_rules(pipeline={"explore": True})
+    world.add("orders")
+    world.publish("orders", numbers(0, 4))
+    assert world.cycle()["orders"].outcome == "standardized_only"
+    compact_and_expire(world, world.databases.standardized_table("orders"))
+    assert world.cycle()["orders"].outcome == "gap"
+    assert len(world.standardized("orders")) == 4
+    for turn in (1, 2):
+        corrected = [
+            replace(row, message_id=f"{row.message_id}-{turn}", publish_time=row.publish_time + timedelta(hours=turn))
+            for row in numbers(0, 2, turn=turn)
+        ]
+        world.publish("orders", corrected)
+        assert world.cycle()["orders"].outcome == "standardized_only"
+        assert len(world.standardized("orders")) == 4
+    found = {row["idempotency_key"]: row["turn"] for row in world.standardized("orders")}
+    assert found == {"k0": "2", "k1": "2", "k2": None, "k3": None}
+    mark = valid_watermark(world.embedded.platform.catalog.load(world.databases.standardized_table("orders")))
+    assert mark is not None
+    assert (mark.totals.rows, mark.totals.updated) == (4, 4)
+    balance = whole_topic(sources_of(world), "orders")
+    assert balance.balanced, balance.complaints()
 
 
 def test_expiry_takes_no_row_out_of_curated_that_a_stricter_schema_left_there(world: World) -> None:

@@ -12,7 +12,7 @@ import pytest
 from leanops.domain.errors import OperationBlockedError, TopicPausedError
 from leanops.domain.table.operation import Accept, Scope
 from leanops.usecases.cycle.plan import plan_cycle
-from leanops.usecases.cycle.run import _Cycle
+from leanops.usecases.cycle.run import run_cycle
 from leanops.usecases.operations.execute import cancel, resume
 from leanops.usecases.operations.plan_rollback import plan_rollback, roll_back_topic
 from leanops.usecases.operations.start import rebuild_topic
@@ -296,7 +296,7 @@ def test_a_cycle_planned_before_a_rollback_does_not_redo_it(world: World) -> Non
     platform = world.platform()
     late = plan_cycle(platform, None)[0]
     roll_back_topic(platform, plan_rollback(platform, "orders", snapshot=before), accept=2)
-    result = _Cycle(platform, lambda _topic, _step: None, False).run_bin([late])["orders"]
+    (result,) = run_cycle(platform, plans=[late])
     assert (result.outcome, len(world.curated("orders"))) == ("paused", 2)
 
 

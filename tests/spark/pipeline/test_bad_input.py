@@ -258,7 +258,7 @@ def test_a_batch_out_of_balance_is_not_committed_and_leaves_nothing_half_written
         )
         result = world.cycle()["orders"]
     assert result.outcome == "failed"
-    assert "RAW says 2 new rows" in str(result.reason)
+    assert "RAW has 2 new rows" in str(result.reason)
     assert world.standardized("orders") == []
     assert world.errors(world.databases.parse_errors, "orders") == []
     assert len(list(world.platform().state.rows(BATCHES))) == 1

@@ -1,6 +1,8 @@
 """Batches at their limits: the largest payloads, and more paths than a table may have columns."""
 
 import json
+from dataclasses import replace
+from datetime import UTC, datetime
 
 import pytest
 from pyspark.sql import functions as F
@@ -8,8 +10,8 @@ from pyspark.sql import functions as F
 from leanops.adapters.iceberg.session import ROWS_PER_ARROW_BATCH
 from leanops.domain.limits import Limits
 from leanops.runtimes.embedded import Embedded
-from leanops.transforms.flatten import FlattenPlan, cells
-from leanops.usecases.leases import held
+from leanops.transforms.flatten import FlattenPlan, Telling, cells
+from leanops.usecases.leases import hold_topic
 from leanops.usecases.pipeline import standardize
 from tests.spark.pipeline.test_bad_input import SCHEMA, event
 from tests.support.world import Abandoned, World
@@ -53,6 +55,18 @@ def test_a_batch_that_is_killed_after_its_alter_does_not_get_new_columns_again(w
     assert result.warnings == ["17 or more paths are beyond the column limits; their values are in _rescued"]
 
 
+def test_a_worker_tells_the_driver_of_no_more_paths_than_could_get_a_column(embedded: Embedded) -> None:
+    payloads = [json.dumps({"known": 1, **{f"x{number}{at}": at for at in range(20)}}) for number in range(10)]
+    raw = embedded.spark().createDataFrame(
+        [(payload, datetime(2026, 1, 1, tzinfo=UTC), 1, None, payload) for payload in payloads],
+        "message_id string, publish_time timestamp, ingestion_ts long, idempotency_key string, json_payload string",
+    )
+    plan = FlattenPlan({}, Limits(), "$.id", (), None, telling=Telling(frozenset({"$.known"}), 5))
+    told = [json.loads(row.observed) for row in cells(raw, plan).where("observed IS NOT NULL").collect()]
+    assert {len(paths) for paths in told} == {1 + 5}
+    assert all("$.known" in paths for paths in told)
+
+
 @pytest.mark.parametrize("contract", ["evolve", "rescue", "quarantine"])
 def test_however_many_paths_a_batch_has_only_some_are_told_and_every_value_has_its_place(
     world: World, contract: str
@@ -63,8 +77,11 @@ def test_however_many_paths_a_batch_has_only_some_are_told_and_every_value_has_i
     events = [event(f"m{at}", json.dumps(payload), key=f"k{at}") for at, payload in enumerate(payloads)]
     world.publish("orders", events)
     platform = world.platform()
-    with held(platform, "topic/orders") as lease:
-        prepared = standardize.prepare(platform, platform.lake(), "orders", platform.schemas.active("orders"), lease)
+    with hold_topic(platform, "orders") as held:
+        begun = standardize.begin_next(held, platform.schemas.active("orders"))
+        assert begun is not None
+        # Every durable step says its name, and preparing has none.
+        prepared = standardize.prepare(replace(platform, step=pytest.fail), platform.lake(), begun)
         prepared.free()
     assert len(prepared.kinds) <= 5 + 1
     world.wait_for_leases()

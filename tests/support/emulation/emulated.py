@@ -8,7 +8,7 @@ from typing import Any
 
 from leanops.emulation.play.phases import Emulation
 from leanops.emulation.scenario import Scenario
-from leanops.emulation.verify.found import Check
+from leanops.emulation.verify.tables import Check
 from leanops.emulation.verify.verdict import TopicVerdict, Verdict
 from leanops.runtimes.embedded import Embedded
 from tests.support.emulation.stories import EVERYTHING

@@ -16,19 +16,19 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def story(seed: int = 1, topics: int = 4, rates: str = EVERYTHING, **events: int) -> Scenario:
-    """A scenario with so many events of each day."""
+    """A scenario with N events of each day."""
     return Scenario(seed=seed, topics=topics, rates=rates, events=events)
 
 
-def told(scenario: Scenario, topic: str, phase: str) -> list[Message]:
+def messages_of(scenario: Scenario, topic: str, phase: str) -> list[Message]:
     """All messages of a topic in a phase."""
     stream = scenario.stream(topic, phase)
     return [message for index in range(stream.chunks) for message in stream.chunk(index)]
 
 
-def all_told(scenario: Scenario, topic: str) -> list[Message]:
+def all_messages(scenario: Scenario, topic: str) -> list[Message]:
     """All messages of a topic in the order in which they are sent."""
-    return [message for phase in DAYS for message in told(scenario, topic, phase)]
+    return [message for phase in DAYS for message in messages_of(scenario, topic, phase)]
 
 
 def moment(micros: int) -> datetime:

@@ -68,7 +68,7 @@ class Tampered:
         return str(row.get("message_id") or row.get("batch_id") or row["details"])
 
     def put_back(self, name: str, commits: int) -> None:
-        """A table as it was so many commits ago, without anybody being told."""
+        """A table as it was N commits ago, behind the back of the pipeline."""
         table = self.table(name)
         history = [entry.snapshot_id for entry in table.history()]
         table.overwrite(table.scan(snapshot_id=history[-1 - commits]).to_arrow())
@@ -88,12 +88,12 @@ class Tampered:
         last = table.current_snapshot()
         assert last is not None
         assert last.summary is not None
-        said = {key: value for key, value in last.summary.additional_properties.items() if key.startswith("leanops.")}
+        marks = {key: value for key, value in last.summary.additional_properties.items() if key.startswith("leanops.")}
         keys = {
-            name: f"leanops.total.{name}" if f"leanops.total.{name}" in said else f"leanops.{name}" for name in values
+            name: f"leanops.total.{name}" if f"leanops.total.{name}" in marks else f"leanops.{name}" for name in values
         }
-        said |= {keys[name]: str(int(said[keys[name]]) + more) for name, more in values.items()}
-        table.append(table.schema().as_arrow().empty_table(), snapshot_properties=said)
+        marks |= {keys[name]: str(int(marks[keys[name]]) + more) for name, more in values.items()}
+        table.append(table.schema().as_arrow().empty_table(), snapshot_properties=marks)
 
 
 _KEYS = {"drift": ("topic_name", "details", "action"), "runs": ("run_id",)}

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from leanops.emulation.scenario import Scenario, Step
 from leanops.emulation.verify.boundaries import Boundaries, Run
-from leanops.emulation.verify.found import Check, Wrong
+from leanops.emulation.verify.tables import Check, Wrong
 from leanops.emulation.verify.verdict import TopicVerdict, Verdict
 
 HOSTILE = '<script>alert("x")</script>&'
@@ -45,7 +45,7 @@ def topic(name: str, *checks: Check) -> TopicVerdict:
 
 
 def rows(**changes: int) -> dict[str, int]:
-    """What the tables hold; one message that is no JSON came twice, and has one row."""
+    """What the tables hold; one message that is not JSON came twice, and has one row."""
     went = {"published": 6_000, "dead": 1, "missing": 0, "again": 0, "unknown": 0, "waiting": 0}
     tables = {"raw": 5_999, "standardized": 4_400, "curated": 4_350}
     return went | tables | {"quarantined": 200, "parse_errors": 19, "dead_letters": 1} | changes

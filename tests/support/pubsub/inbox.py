@@ -25,7 +25,7 @@ from leanops.usecases.bridge.bridge import Bridge, Look
 from leanops.usecases.bridge.inflight import BridgeRules
 from leanops.usecases.bridge.target import Target
 
-RULES = BridgeRules(linger_s=0.0, longest_pause_s=0.05, reconnect_s=0.01, drain_s=5)
+RULES = BridgeRules(linger_s=0.0, longest_pause_s=0.05, first_pause_s=0.01, drain_s=5)
 
 
 def message(number: int, data: bytes = b"{}", key: str = "", **attributes: str) -> Pulled:

@@ -11,6 +11,7 @@ import botocore.client
 import pytest
 from moto import mock_aws
 
+from leanops.adapters.aws.answers import connect
 from leanops.adapters.aws.grants import GRANTS, sentences
 from leanops.adapters.aws.state import DynamoState
 from leanops.domain.breaker import BreakerRules
@@ -75,7 +76,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Iterator[Calls]:
 
 
 def furnish() -> None:
-    state = DynamoState.connect(prefix="p-")
+    state = DynamoState(connect("dynamodb"), prefix="p-")
     create_tables("p-")
     state.put(SCHEMA_REGISTRY, {"topic_name": "orders"}, expected=None)
     boto3.client("sqs").create_queue(QueueName="leanops-orders")

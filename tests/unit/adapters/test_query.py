@@ -13,10 +13,8 @@ from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 from pyiceberg.table import Table
 
 from leanops.adapters.iceberg import query as module
-from leanops.adapters.iceberg import scan
 from leanops.adapters.iceberg.catalog import IcebergCatalog
-from leanops.adapters.iceberg.query import DuckQuery
-from leanops.adapters.iceberg.scan import Scan
+from leanops.adapters.iceberg.query import DuckQuery, Scan
 from leanops.domain.errors import UsageError
 from leanops.domain.table.definitions import ERRORS, LONG, RAW, TIMESTAMP, TableDefinition
 from tests.support.builders import NOW, event, raw_row
@@ -141,7 +139,7 @@ def test_a_word_of_sql_can_be_a_table(query: DuckQuery, catalog: SqlCatalog) -> 
 
 
 def test_files_are_read_a_few_at_a_time(query: DuckQuery, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scan, "BYTES_AT_ONCE", 1)
+    monkeypatch.setattr(module, "BYTES_AT_ONCE", 1)
     assert ask(query, f"select count(distinct message_id) from {ORDERS}") == [(12,)]
 
 

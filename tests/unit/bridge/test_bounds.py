@@ -9,8 +9,8 @@ import pytest
 
 from leanops.ports.source import Pulled, PullLimits
 from leanops.usecases.bridge.acks import keep_leased
-from leanops.usecases.bridge.inflight import BridgeRules, Counts, Held, InFlight, Stream
-from leanops.usecases.bridge.ordering import Turns
+from leanops.usecases.bridge.inflight import BridgeRules, Held, InFlight, Stream
+from leanops.usecases.bridge.lanes import Turns
 from tests.support.pubsub.inbox import Gate, Inbox, away, bridging, message, run, until
 
 
@@ -98,10 +98,10 @@ def test_a_lease_is_counted_from_before_the_call_that_extends_it() -> None:
     times: list[float] = []
 
     async def work() -> None:
-        in_flight, counts = InFlight(BridgeRules(lease_s=1)), Counts()
+        in_flight = InFlight(BridgeRules(lease_s=1))
         [held] = in_flight.take(Stream("orders", "orders"), [message(1)])
-        leasing = asyncio.create_task(keep_leased(Late(), in_flight, counts))  # type: ignore[arg-type]
-        await until(lambda: counts.extended)
+        leasing = asyncio.create_task(keep_leased(Late(), in_flight))  # type: ignore[arg-type]
+        await until(lambda: in_flight.counts.extended)
         leasing.cancel()
         assert held.leased_until <= times[0] + 1
 
@@ -110,10 +110,9 @@ def test_a_lease_is_counted_from_before_the_call_that_extends_it() -> None:
 
 def test_what_was_on_its_way_while_a_reader_waited_is_extended_at_once() -> None:
     async def work() -> None:
-        inbox, counts = Inbox("orders"), Counts()
-        in_flight = InFlight(BridgeRules(lease_s=600))
+        inbox, in_flight = Inbox("orders"), InFlight(BridgeRules(lease_s=600))
         inbox.publish("orders", message(1))
-        leasing = asyncio.create_task(keep_leased(inbox, in_flight, counts))
+        leasing = asyncio.create_task(keep_leased(inbox, in_flight))
         in_flight.take(Stream("orders", "orders"), [message(1)], leased=in_flight.now() - 300)
         await until(lambda: inbox.extended == ["m1"], 3)
         leasing.cancel()

@@ -11,7 +11,6 @@ from leanops.adapters.files.folder import Folder
 from leanops.domain.errors import FilesUnavailableError, SourceUnavailableError
 from leanops.ports.queue import Outgoing
 from leanops.ports.source import Pulled, PullLimits
-from leanops.usecases.bridge import bridge as bridge_module
 from tests.support.pubsub.inbox import Gate, Inbox, away, bridging, message, run, until
 
 
@@ -57,7 +56,8 @@ def test_a_throttled_topic_does_not_slow_the_sends_of_others(queue: Gate, tmp_pa
         inbox = Inbox("stuck", "healthy")
         queue.judge = lambda messages: [at for at, one in enumerate(messages) if one.queue == "stuck"]
         inbox.publish("stuck", message(0))
-        async with bridging(inbox, queue, tmp_path, drain_s=0, longest_pause_s=60, lease_s=600) as bridge:
+        pauses = {"first_pause_s": 0.25, "longest_pause_s": 60, "lease_s": 600}
+        async with bridging(inbox, queue, tmp_path, drain_s=0, **pauses) as bridge:
             # By now the next try of the stuck one is seconds away.
             await until(lambda: bridge.counts.resent >= 5)
             for number in range(1, 4):
@@ -113,25 +113,17 @@ class SlowlyFailing(Inbox):
         raise SourceUnavailableError("orders: Pub/Sub does not answer (UNAVAILABLE); trying again")
 
 
-def test_an_outage_that_fails_slowly_is_seen_and_told(
-    queue: Gate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(bridge_module, "STEADY_S", 0.02)
-
+def test_an_outage_that_fails_slowly_is_seen_and_told(queue: Gate, tmp_path: Path) -> None:
     async def work() -> None:
         inbox, told = SlowlyFailing("orders"), []
-        async with bridging(inbox, queue, tmp_path, told=told) as bridge:
+        async with bridging(inbox, queue, tmp_path, told=told, steady_s=0.02) as bridge:
             await until(lambda: bridge.problem and bridge.problem.startswith("orders: Pub/Sub does not answer"))
         assert told[0][0] == "subscription cannot be read"
 
     run(work)
 
 
-def test_a_call_that_never_opens_does_not_count_as_flowing(
-    queue: Gate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(bridge_module, "STEADY_S", 0.01)
-
+def test_a_call_that_never_opens_does_not_count_as_flowing(queue: Gate, tmp_path: Path) -> None:
     class Mute(Inbox):
         async def pull(
             self, subscription: str, limits: PullLimits, stopping: asyncio.Event
@@ -143,7 +135,7 @@ def test_a_call_that_never_opens_does_not_count_as_flowing(
 
     async def work() -> None:
         inbox, waited = Mute("orders"), asyncio.Event()
-        async with bridging(inbox, queue, tmp_path) as bridge:
+        async with bridging(inbox, queue, tmp_path, steady_s=0.01) as bridge:
             await until(lambda: inbox.asked["orders"])
             asyncio.get_running_loop().call_later(0.1, waited.set)
             await waited.wait()
@@ -167,18 +159,17 @@ class SlowAnswers(Inbox):
 
 
 def test_an_ack_that_is_not_answered_delays_no_other_and_its_message_stays_in_flight(
-    queue: Gate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    queue: Gate, tmp_path: Path
 ) -> None:
     async def work() -> None:
         inbox = SlowAnswers("bad", "good")
         inbox.publish("bad", message(1))
-        async with bridging(inbox, queue, tmp_path, lease_s=60, drain_s=0) as bridge:
+        async with bridging(inbox, queue, tmp_path, lease_s=60, drain_s=0, last_receipts_s=0.05) as bridge:
             await until(lambda: bridge.counts.forwarded == 1)
             inbox.publish("good", message(2))
             await until(lambda: inbox.acked == ["m2"], 3)
             assert [held.pulled.message_id for held in bridge.in_flight.held] == ["m1"]
 
-    monkeypatch.setattr(bridge_module, "LAST_RECEIPTS_S", 0.05)
     run(work)
 
 
@@ -200,19 +191,16 @@ def test_an_ack_is_given_up_and_told_again_within_its_lease(queue: Gate, tmp_pat
     run(work)
 
 
-def test_an_extension_that_is_not_answered_lets_no_other_lease_lapse(
-    queue: Gate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_extension_that_is_not_answered_lets_no_other_lease_lapse(queue: Gate, tmp_path: Path) -> None:
     async def work() -> None:
         inbox = SlowAnswers("bad", "good")
         queue.judge = away
         inbox.publish("bad", message(1))
         inbox.publish("good", message(2))
-        async with bridging(inbox, queue, tmp_path, lease_s=1, drain_s=0):
+        async with bridging(inbox, queue, tmp_path, lease_s=1, drain_s=0, last_receipts_s=0.05):
             await until(lambda: inbox.extended.count("m2") >= 3, 5)
             inbox.redelivers = False
 
-    monkeypatch.setattr(bridge_module, "LAST_RECEIPTS_S", 0.05)
     run(work)
 
 

@@ -14,7 +14,6 @@ from leanops.entrypoints.bridge.health import Health
 from leanops.ports.queue import Outgoing
 from leanops.runtimes.bridge import at_home, subscriptions_of
 from leanops.runtimes.embedded import Embedded, create_home
-from leanops.usecases.bridge import bridge as bridge_module
 from tests.support.pubsub.inbox import Gate, Inbox, away, bridging, message, run, until
 
 
@@ -55,13 +54,9 @@ def test_a_subscription_that_does_not_exist_is_told_once_and_stops_no_other(queu
     run(work)
 
 
-def test_a_quiet_subscription_counts_as_open_after_a_moment(
-    queue: Gate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(bridge_module, "STEADY_S", 0.02)
-
+def test_a_quiet_subscription_counts_as_open_after_a_moment(queue: Gate, tmp_path: Path) -> None:
     async def work() -> None:
-        async with bridging(Inbox("orders"), queue, tmp_path) as bridge:
+        async with bridging(Inbox("orders"), queue, tmp_path, steady_s=0.02) as bridge:
             assert bridge.problem == "no subscription is open yet"
             await until(lambda: bridge.problem is None)
 
@@ -296,6 +291,6 @@ def test_a_port_that_is_taken_is_told_in_one_line(queue: Gate, tmp_path: Path) -
 
 def test_a_wrong_name_of_a_subscription_is_told_as_such(tmp_path: Path) -> None:
     runtime = Embedded(create_home(tmp_path / "home"))
-    with pytest.raises(UsageError, match="'or ders' is no subscription id"):
+    with pytest.raises(UsageError, match="'or ders' is not a subscription id"):
         subscriptions_of(at_home(runtime), "shop", ["or ders=orders"])
     runtime.close()

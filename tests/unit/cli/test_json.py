@@ -29,9 +29,8 @@ from leanops.usecases.operations.compare import Comparison
 from leanops.usecases.operations.plan_rollback import Rollback
 from leanops.usecases.pipeline.run_history import LayerResult
 from leanops.usecases.schemas.infer import Inferred
-from leanops.views.background import Background, WorkerStatus
+from leanops.views.background import Background, BreakerStatus, WorkerStatus
 from leanops.views.balance import Balance, Check
-from leanops.views.breakers import BreakerStatus
 from leanops.views.operations import Unfinished
 from leanops.views.status import TopicStatus
 from leanops.views.topics import TableState, TopicTable
@@ -107,10 +106,10 @@ STATUS = TopicStatus(
     raw_rows=5,
     standardized_rows=4,
     curated_rows=3,
-    parse_errors=2,
-    errors=1,
+    open_errors={"parse_errors": 2, "errors": 1},
     lag_rows=None,
     last_batch="261115080000-x",
+    last_batch_at=AT,
     balance=Balance((Check("c", 1, 2),), ("p",), ("n",)),
     failures={"curated": "parked"},
     warnings=("careful",),

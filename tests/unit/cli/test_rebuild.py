@@ -11,7 +11,7 @@ from leanops.domain.table.operation import Operation, Scope, Stage, Work
 from leanops.runtimes.embedded import Embedded
 from leanops.usecases.leases import Lease, acquire, release
 from leanops.usecases.operation_log import advance, begin, block
-from tests.support.builders import NOW_MS, event, land, watermark
+from tests.support.builders import NOW_MS, event, held_by, land, watermark
 from tests.unit.conftest import Leanops
 
 STANDARD, CURATE = "iceberg_standardized_db.orders", "iceberg_curated_db.orders"
@@ -49,11 +49,11 @@ def processed(runtime: Embedded, number: int, rows: int) -> int:
 def begun(runtime: Embedded, stage: Stage = Stage.BUILDING, blocked: str | None = None) -> Lease:
     """A rebuild somebody began, under a lease that is still held."""
     lease = acquire(runtime.platform, "topic/orders")
-    begin(runtime.platform, REBUILD, Stage.BUILDING, lease)
+    begin(held_by(runtime.platform, lease), REBUILD, Stage.BUILDING)
     if stage == Stage.GOING:
-        advance(runtime.platform, REBUILD, lease)
+        advance(held_by(runtime.platform, lease), REBUILD)
     if blocked:
-        block(runtime.platform, REBUILD, blocked, lease)
+        block(held_by(runtime.platform, lease), REBUILD, blocked)
     return lease
 
 
@@ -292,5 +292,5 @@ def test_a_paused_topic_is_neither_rebuilt_nor_rolled_back(leanops: Leanops, run
         ran = leanops(*words)
         assert (ran.code, ran.out) == (2, "")
         assert ran.err.splitlines()[-1] == (
-            "error: orders is paused (audit); go on with it first: leanops topics resume orders"
+            "error: orders is paused (audit); resume it first: leanops topics resume orders"
         )

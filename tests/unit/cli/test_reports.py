@@ -210,9 +210,8 @@ def test_status_says_what_a_part_does_and_since_when_and_forgets_it_after_an_hou
 
 
 def test_status_says_a_warning_once(capsys: pytest.CaptureFixture[str]) -> None:
-    show(
-        [TopicStatus("orders", "READY", None, 1, 0, 0, 0, 0, 0, 0, None, Balance(), warnings=("2 of 9 rows are odd",))]
-    )
+    open_errors, warnings = {"parse_errors": 0, "errors": 0}, ("2 of 9 rows are odd",)
+    show([TopicStatus("orders", "READY", None, None, 1, 0, 0, 0, open_errors, 0, None, None, {}, warnings, Balance())])
     assert [line for line in capsys.readouterr().out.splitlines() if "odd" in line] == [
         "orders: warning: 2 of 9 rows are odd"
     ]

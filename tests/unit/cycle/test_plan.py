@@ -31,6 +31,7 @@ from tests.support.builders import (
     batch,
     changed,
     event,
+    held_by,
     land,
     platform_in,
     schema,
@@ -110,7 +111,7 @@ def test_a_curated_whose_standardized_has_moved_is_made_anew(platform: Platform)
 def test_a_topic_with_an_unfinished_operation_waits_for_it(platform: Platform) -> None:
     onboard(platform, events=1)
     operation = Operation("op", "orders", Work.REBUILD, "someone", NOW_MS, 1)
-    operation_log.begin(platform, operation, Stage.BUILDING, acquire(platform, "topic/orders"))
+    operation_log.begin(held_by(platform, acquire(platform, "topic/orders")), operation, Stage.BUILDING)
     found = plan(platform)
     assert found.outcome == Outcome.PAUSED
     assert "rebuild begun at 2026-11-15 08:00:00 UTC by someone is unfinished" in str(found.reason)
@@ -183,7 +184,7 @@ def test_a_curated_table_that_lags_is_curated_without_new_events(platform: Platf
 @pytest.mark.parametrize(("layer", "both"), [(STANDARDIZED, True), (CURATED, False)])
 def test_a_batch_that_was_begun_is_taken_up_again(platform: Platform, layer: str, both: bool) -> None:
     onboard(platform)
-    begin(platform, batch(layer=layer), LEASE)
+    begin(held_by(platform, LEASE), batch(layer=layer))
     assert plan(platform) == TopicPlan("orders", schema(), 0, standardize=both, curate=True)
 
 
@@ -235,7 +236,7 @@ def test_a_parked_curated_does_not_stop_standardized(platform: Platform) -> None
     onboard(platform, events=1)
     fail(platform, CURATED, 2)
     held = "parked after 2 tries: no room"
-    assert plan(platform) == TopicPlan("orders", schema(), 1, standardize=True, curate=False, held=held)
+    assert plan(platform) == TopicPlan("orders", schema(), 1, standardize=True, curate=False, held_back=held)
     standardize(platform)
     found = plan(platform)
     assert (found.outcome, found.reason) == (Outcome.PRIOR_FAILED, "parked after 2 tries: no room")
@@ -247,7 +248,7 @@ def test_a_parked_standardized_does_not_stop_a_curated_that_lags(platform: Platf
     land(platform, "orders", [event("m9")])
     fail(platform, STANDARDIZED, 2)
     assert plan(platform) == TopicPlan(
-        "orders", schema(), 1, standardize=False, curate=True, held="parked after 2 tries: no room"
+        "orders", schema(), 1, standardize=False, curate=True, held_back="parked after 2 tries: no room"
     )
     curate(platform)
     assert plan(platform).outcome == Outcome.PRIOR_FAILED
@@ -290,7 +291,7 @@ def test_a_failure_noted_while_the_clock_was_ahead_is_tried_again_now(platform: 
 
 def test_an_operation_that_failed_while_the_clock_was_ahead_is_due_now(platform: Platform, clock: Clock) -> None:
     operation = Operation("op", "orders", Work.REBUILD, "someone", NOW_MS, 1)
-    found = operation_log.begin(platform, operation, Stage.BUILDING, acquire(platform, LEASE.resource))
+    found = operation_log.begin(held_by(platform, acquire(platform, LEASE.resource)), operation, Stage.BUILDING)
     clock.advance(86_400)
     record_failure(platform, "orders", OPERATION, "broken")
     assert not is_due(platform, found)

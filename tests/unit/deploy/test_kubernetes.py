@@ -16,7 +16,8 @@ from packaging.utils import canonicalize_name
 
 from leanops.domain.event.shards import Shard, parse_shard
 from leanops.settings import OUTSIDE, SETTINGS, load_settings
-from leanops.usecases.bridge.bridge import GOODBYE_S, LAST_RECEIPTS_S
+from leanops.usecases.bridge.bridge import GOODBYE_S
+from leanops.usecases.bridge.inflight import BridgeRules
 from tests.support.places import ROOT
 
 FOLDER = ROOT / "deploy/kubernetes"
@@ -84,7 +85,7 @@ def test_probes_ask_for_what_the_bridge_answers_where_it_listens() -> None:
 def test_a_pod_has_more_time_to_end_than_a_drain_takes() -> None:
     drain = int(CONFIG["LEANOPS_BRIDGE_DRAIN_S"])
 
-    assert POD["terminationGracePeriodSeconds"] > drain + GOODBYE_S + LAST_RECEIPTS_S + ANSWER_S
+    assert POD["terminationGracePeriodSeconds"] > drain + GOODBYE_S + BridgeRules.last_receipts_s + ANSWER_S
 
 
 def test_pods_run_without_root_and_without_rights() -> None:

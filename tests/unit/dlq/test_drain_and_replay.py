@@ -15,7 +15,7 @@ from leanops.domain.table.definitions import ERRORS
 from leanops.ports.delivery import MAX_RECORD_BYTES
 from leanops.ports.queue import MAX_RECEIVES, Outgoing, dead_letter_queue
 from leanops.ports.state import ERROR_TRACKER
-from leanops.usecases.dlq.drain import Drained, drain, process
+from leanops.usecases.dlq.drain import Drained, archive_and_drain, drain
 from leanops.usecases.dlq.replay import Done, Outcome, Pace, Selection, discard, replay
 from leanops.usecases.ingest.archive import DeadLetter, archive, unroutable
 from leanops.usecases.ingest.pack import messages
@@ -54,8 +54,9 @@ def archived(hub: Hub, *dead_letters: DeadLetter) -> None:
     archive(dead_letters, hub.files, hub.platform.state, hub.platform.clock)
 
 
-def empty_dead_letters(hub: Hub, *names: str) -> int:
-    return process(hub.platform, hub.queue, hub.files, names or ("orders",), lambda name: name)
+def empty_dead_letters(hub: Hub) -> int:
+    archived, _ = archive_and_drain(hub.platform, hub.queue, hub.files)
+    return archived
 
 
 def queued(hub: Hub, name: str = "orders") -> list[str]:
@@ -121,7 +122,6 @@ def test_every_event_ends_in_raw_or_in_dlq_errors(
             hub.settle()
             clock.advance(400)
         empty_dead_letters(hub)
-        drain(hub.platform)
         assert set(hub.ids()) == in_raw | {"neighbour"}
         assert {name[: 5 if name.startswith("body-") else None] for name in errors(hub)} == dead
         assert (hub.queue.depth("orders").messages, hub.queue.depth(dead_letter_queue("orders")).messages) == (0, 0)
@@ -234,14 +234,12 @@ def test_nothing_is_lost_or_doubled_wherever_a_drain_is_abandoned(tmp_path: Path
     with hub_in(tmp_path, clock=clock, step=stop_at(number)) as killed:
         try:
             empty_dead_letters(killed)
-            drain(killed.platform)
             finished = True
         except Abandoned:
             finished = False
     clock.advance(LEASE_S)
     with hub_in(tmp_path, clock=clock) as hub:
         empty_dead_letters(hub)
-        drain(hub.platform)
         found = errors(hub)
         assert (sorted(found), noted(hub)) == (["again", "m1", "m2"], [])
         assert {row["status"] for row in found.values()} == {"OPEN"}
@@ -253,7 +251,6 @@ def test_dead_letters_that_took_too_many_receives_are_counted_event_by_event(hub
     hub.queue.send([Outgoing(dead_letter_queue("orders"), body)])
     assert empty_dead_letters(hub) == 2
     assert empty_dead_letters(hub) == 0
-    drain(hub.platform)
     assert {row["failures"][0]["rule"] for row in errors(hub).values()} == {"receives_exceeded"}
 
 

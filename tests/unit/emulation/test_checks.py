@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from leanops.domain.payload.columns import register
 from leanops.domain.payload.paths import path_of
-from leanops.emulation.verify.drifted import ADDED, REMOVED, TYPE_CHANGED, UNKNOWN, Line, Seen, compare
+from leanops.emulation.verify.drifted import ADDED, REMOVED, TYPE_CHANGED, UNKNOWN, Line, Seen, compare, objects
 from leanops.emulation.verify.layers import misnamed, plain_name
 
 NUMBER, STRING = frozenset({"number"}), frozenset({"string"})
@@ -84,35 +84,50 @@ def test_a_path_is_removed_once_for_each_time_it_stays_away() -> None:
     assert [line for line in lines(3, x={1: NUMBER}) if line.action == REMOVED] == []
 
 
+def test_a_path_becomes_an_object_with_the_first_batch_that_has_a_path_below_it() -> None:
+    paths = {"$.x": {1: NUMBER}, "$.x.a": {3: NUMBER, 4: NUMBER}, "$.x[0]": {1: NUMBER}, "$.xy": {2: NUMBER}}
+    assert objects(paths) == {"$.x": {3}}
+    changed = Seen([1, 2, 3, 4], {"$.x": {1: NUMBER}}, objects(paths)).lines(patience=9)[1:]
+    assert changed == [Line("$.x", TYPE_CHANGED, 3, "number", "object")]
+
+
+def test_a_path_of_an_unknown_kind_becomes_an_object_as_well() -> None:
+    """An event without its optional object was alone in the first batch, and had a text in the object's place."""
+    paths = {"$.risk": {1: UNKNOWN, 2: UNKNOWN}, "$.risk.score": {2: NUMBER}}
+    expected = [line for line in Seen([1, 2], paths, objects(paths)).lines(patience=3) if line.action == TYPE_CHANGED]
+    assert expected == [Line("$.risk", TYPE_CHANGED, 2)]
+    assert compare(expected, [Line("$.risk", TYPE_CHANGED, 2, "string", "object|string")], {}).passed
+
+
 COLUMNS = {"$.x": "x", "$.y": "y"}
 ADDED_X = Line("$.x", ADDED, 1, None, "number", "x")
 CHANGED_X = Line("$.x", TYPE_CHANGED, 2, "number", "string", "x")
 
 
-def said(*found: Line) -> list[tuple[str, str]]:
+def reasons(*found: Line) -> list[tuple[str, str]]:
     check = compare([ADDED_X._replace(column=None), CHANGED_X._replace(column=None)], found, COLUMNS)
     assert check.passed == (not check.wrong)
     return [(wrong.message_id, wrong.what) for wrong in check.examples]
 
 
 def test_the_lines_that_must_be_there_are_right() -> None:
-    assert said(ADDED_X, CHANGED_X) == []
+    assert reasons(ADDED_X, CHANGED_X) == []
 
 
 def test_a_line_that_is_missing_doubled_or_too_much_is_named() -> None:
-    assert said(ADDED_X) == [("$.x", "is not in drift_log as TYPE_CHANGED, number to string, by batch 2")]
-    assert said(ADDED_X, CHANGED_X, CHANGED_X) == [
+    assert reasons(ADDED_X) == [("$.x", "is not in drift_log as TYPE_CHANGED, number to string, by batch 2")]
+    assert reasons(ADDED_X, CHANGED_X, CHANGED_X) == [
         ("$.x", "is in drift_log 2 times as TYPE_CHANGED, number to string, by batch 2")
     ]
-    assert said(ADDED_X, CHANGED_X, Line("$.y", REMOVED, 2, "number", None, "y")) == [
+    assert reasons(ADDED_X, CHANGED_X, Line("$.y", REMOVED, 2, "number", None, "y")) == [
         ("$.y", "must not be in drift_log as REMOVED, number to nothing, by batch 2")
     ]
 
 
 def test_a_line_with_other_kinds_or_another_column_is_named() -> None:
-    assert "other kinds" in said(ADDED_X, CHANGED_X._replace(old="array"))[0][1]
-    assert "other kinds" in said(ADDED_X._replace(new=None), CHANGED_X)[0][1]
-    assert "another column" in said(ADDED_X, CHANGED_X._replace(column="y"))[0][1]
+    assert "other kinds" in reasons(ADDED_X, CHANGED_X._replace(old="array"))[0][1]
+    assert "other kinds" in reasons(ADDED_X._replace(new=None), CHANGED_X)[0][1]
+    assert "another column" in reasons(ADDED_X, CHANGED_X._replace(column="y"))[0][1]
 
 
 def test_kinds_the_ledger_does_not_tell_are_not_compared() -> None:

@@ -16,15 +16,14 @@ from hypothesis import strategies as st
 from leanops.domain.table.batch import STANDARDIZED
 from leanops.emulation import ledger
 from leanops.emulation.events.generator import Message
-from leanops.emulation.events.leaves import MICROS
-from leanops.emulation.events.profile import VERSION, Profile
+from leanops.emulation.events.profile import MICROS, VERSION, Profile
 from leanops.emulation.events.profiles import PROFILES
 from leanops.emulation.verify.boundaries import COUNTS
 from leanops.emulation.verify.fates import RAW, work_out
 from leanops.emulation.verify.layers import typed
 from tests.oracle.model import Model
 from tests.oracle.rows import CuratedRow
-from tests.support.emulation.stories import all_told, is_copy, moment, raw_row, story
+from tests.support.emulation.stories import all_messages, is_copy, moment, raw_row, story
 
 HOUR = 3_600 * MICROS
 KEY = b"a key"
@@ -130,7 +129,7 @@ def drawn(seed: int, topic: str, things: int, *, is_dealt: bool, is_tied: bool) 
     """A story with few things, so that each is told of often."""
     random, profile = Random(seed), PROFILE[topic]
     sizes = {"day1": things * 4, "day2": random.randint(50, 200) * 4, "day4": 4 * 60}
-    messages = all_told(story(seed, **sizes), topic)
+    messages = all_messages(story(seed, **sizes), topic)
     return cut(random, topic, profile, tied(messages) if is_tied else messages, is_dealt=is_dealt)
 
 
@@ -240,7 +239,7 @@ def test_the_values_expected_of_curated_are_the_models(profile: Profile) -> None
         Random(5),
         profile.name,
         profile,
-        all_told(story(5, day1=2_000, day2=4_000, day4=400), profile.name),
+        all_messages(story(5, day1=2_000, day2=4_000, day4=400), profile.name),
         is_dealt=False,
     )
     told.runs = told.runs or [(1, 0, len(told.batches))]

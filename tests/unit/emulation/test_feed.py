@@ -1,4 +1,4 @@
-"""From the generator to RAW: what does not get there is said, and no process that makes events is left behind."""
+"""From the generator to RAW: what does not get there is reported, and no process that makes events is left behind."""
 
 import os
 import shutil
@@ -63,11 +63,10 @@ def test_what_is_hidden_is_waited_for(runtime: Embedded) -> None:
     assert rows(runtime, "orders") == 100
 
 
-def test_what_stays_hidden_is_counted(runtime: Embedded, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(feed, "PATIENCE_S", 0.3)
+def test_what_stays_hidden_is_counted(runtime: Embedded) -> None:
     hidden = len(runtime.queue.receive("orders", 10, 600))
     with pytest.raises(EmulationError, match=f"none of {hidden} messages left its queue"):
-        feed.land(runtime)
+        feed.land(runtime, patience_s=0.3)
 
 
 MAKING = """
@@ -94,8 +93,11 @@ def test_no_maker_outlives_its_emulation_however_that_ends(runtime: Embedded, tm
     with subprocess.Popen(
         [sys.executable, program, runtime.home], env=environment, stderr=subprocess.DEVNULL
     ) as emulation:
-        until(lambda: (runtime.home / "ledger" / "orders").exists())
-        assert len(living(runtime.home)) > 1
-        emulation.send_signal(number)
-        emulation.wait(60)
+        try:
+            until(lambda: (runtime.home / "ledger" / "orders").exists())
+            assert len(living(runtime.home)) > 1
+            emulation.send_signal(number)
+            emulation.wait(60)
+        finally:
+            emulation.kill()  # a failure must not wait for the rest of the events
     until(lambda: not living(runtime.home))

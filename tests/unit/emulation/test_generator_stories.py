@@ -7,22 +7,22 @@ from typing import Any
 
 import pytest
 
-from leanops.emulation.events.broken import BROKEN
 from leanops.emulation.events.generator import DAY, HOUR, Message
 from leanops.emulation.events.kinds import DAY2, DAY4, Kind
 from leanops.emulation.events.profile import VERSION, Profile
 from leanops.emulation.events.profiles import PROFILES
+from leanops.emulation.events.texts import BROKEN
 from leanops.emulation.scenario import DAYS
 from tests.oracle.casts import check
-from tests.support.emulation.stories import all_told, is_copy, story, told
+from tests.support.emulation.stories import all_messages, is_copy, messages_of, story
 
 each_profile = pytest.mark.parametrize("profile", PROFILES, ids=lambda profile: profile.name)
 versioned = pytest.mark.parametrize("topic", [profile.name for profile in PROFILES if profile.has_version])
 TIMES: dict[str, Callable[[Message], Any]] = {
-    "version": lambda one: version_of(one),
-    "published": lambda one: one.publish_us,
-    "id": lambda one: one.message_id.encode(),
-    "arrived": lambda one: one.ingestion_ms,
+    "version": lambda message: version_of(message),
+    "published": lambda message: message.publish_us,
+    "id": lambda message: message.message_id.encode(),
+    "arrived": lambda message: message.ingestion_ms,
 }
 
 
@@ -35,7 +35,7 @@ def version_of(message: Message) -> int:
 def fifty_thousand(topic: str) -> list[Message]:
     """The messages of a topic in the story of CI's size, in which each has a row."""
     sizes = {day: size * 50_000 // DAYS["day1"] for day, size in DAYS.items()}
-    return all_told(story(1, rates="", **sizes), topic)
+    return all_messages(story(1, rates="", **sizes), topic)
 
 
 def winners(topic: str, *order: str) -> dict[str, str]:
@@ -85,30 +85,34 @@ def test_where_events_have_no_version_their_publish_time_and_id_decide(order: tu
 def test_a_tied_message_has_the_version_of_another_of_its_key(profile: Profile) -> None:
     scenario = story(2, rates="", day1=8_000, day2=4_000)
     versions = defaultdict[tuple[str | None, int], list[Message]](list)
-    for message in all_told(scenario, profile.name):
+    for message in all_messages(scenario, profile.name):
         if not is_copy(message):
             versions[message.key, version_of(message)].append(message)
-    tied = [one for one in told(scenario, profile.name, "day2") if one.kind == Kind.TIED]
-    others = {one.message_id: next(iter(versions[one.key, version_of(one)])) for one in tied}
+    tied = [message for message in messages_of(scenario, profile.name, "day2") if message.kind == Kind.TIED]
+    others = {message.message_id: next(iter(versions[message.key, version_of(message)])) for message in tied}
     days = {message.message_id.split("-")[1].lower() for message in others.values()}
     assert days == {"day1", "day2"}
     if profile.has_version:
-        assert all(len(versions[one.key, version_of(one)]) > 1 for one in tied)
-        assert {one.publish_us > others[one.message_id].publish_us for one in tied} == {True, False}
-    assert any(one.message_id < others[one.message_id].message_id for one in tied)
+        assert all(len(versions[message.key, version_of(message)]) > 1 for message in tied)
+        assert {message.publish_us > others[message.message_id].publish_us for message in tied} == {True, False}
+    assert any(message.message_id < others[message.message_id].message_id for message in tied)
 
 
 @versioned
 def test_a_version_is_ahead_of_its_publish_time_by_less_than_a_day_a_day_or_more(topic: str) -> None:
     ahead = [
-        one.version_us - one.publish_us for one in fifty_thousand(topic) if one.kind == Kind.AHEAD and one.version_us
+        message.version_us - message.publish_us
+        for message in fifty_thousand(topic)
+        if message.kind == Kind.AHEAD and message.version_us
     ]
-    assert {(one > DAY) - (one < DAY) for one in ahead} == {-1, 0, 1}
-    assert all(HOUR <= one <= 2 * DAY and (one <= DAY - HOUR or one == DAY or one >= DAY + HOUR) for one in ahead)
+    assert {(by > DAY) - (by < DAY) for by in ahead} == {-1, 0, 1}
+    assert all(HOUR <= by <= 2 * DAY and (by <= DAY - HOUR or by == DAY or by >= DAY + HOUR) for by in ahead)
 
 
 def test_where_events_have_no_version_none_is_ahead() -> None:
-    assert not [one for one in fifty_thousand("payments") if one.kind == Kind.AHEAD or one.cells[VERSION]]
+    assert not [
+        message for message in fifty_thousand("payments") if message.kind == Kind.AHEAD or message.cells[VERSION]
+    ]
 
 
 @each_profile
@@ -118,33 +122,39 @@ def test_every_kind_comes_on_its_day_however_rare(
     profile: Profile, phase: str, rates: dict[Kind, float], seed: int
 ) -> None:
     scenario = story(seed, rates="", day1=4_000, day2=1_000, day4=200)
-    found = {message.kind for message in told(scenario, profile.name, phase)}
+    found = {message.kind for message in messages_of(scenario, profile.name, phase)}
     assert set(rates) - found == (set() if profile.has_version else {Kind.AHEAD} & set(rates))
 
 
 @each_profile
 def test_a_kind_without_a_rate_never_comes(profile: Profile) -> None:
     scenario = story(1, rates="oversized=0,odd=0,stale=0", day1=4_000, day2=4_000)
-    assert not {Kind.OVERSIZED, Kind.ODD, Kind.STALE} & {one.kind for one in told(scenario, profile.name, "day2")}
+    kinds = {message.kind for message in messages_of(scenario, profile.name, "day2")}
+    assert not {Kind.OVERSIZED, Kind.ODD, Kind.STALE} & kinds
 
 
 @each_profile
 def test_a_story_of_few_events_has_some_that_are_usual(profile: Profile) -> None:
-    messages = told(story(1, rates="", day1=400, day2=120), profile.name, "day2")
+    messages = messages_of(story(1, rates="", day1=400, day2=120), profile.name, "day2")
     assert sum(message.kind == Kind.CORRECTION for message in messages) >= 10
 
 
 @each_profile
 def test_every_way_to_be_broken_too_large_or_addressed_comes_on_day_2(profile: Profile) -> None:
-    second = [one for one in fifty_thousand(profile.name) if "-day2-" in one.message_id.lower() and not is_copy(one)]
-    large = [one for one in second if one.kind == Kind.OVERSIZED]
-    assert sum(one.kind == Kind.MALFORMED for one in second) >= len(BROKEN)
-    assert {one.rule for one in second if one.kind == Kind.MALFORMED} == {rule for rule, _ in BROKEN}
-    assert {one.is_dead for one in large} == {True, False}
-    assert any(len(one.text) < 1_000_000 < len(one.text.encode()) for one in large)
-    assert [len(one.text.encode()) for one in second if one.rule is None and len(one.text) > 500_000] == [1_000_000]
-    assert {one.idempotency_key == one.key for one in second if one.idempotency_key} == {True, False}
-    assert any(one.attributes and one.idempotency_key is None for one in second)
+    second = [
+        message
+        for message in fifty_thousand(profile.name)
+        if "-day2-" in message.message_id.lower() and not is_copy(message)
+    ]
+    large = [message for message in second if message.kind == Kind.OVERSIZED]
+    assert sum(message.kind == Kind.MALFORMED for message in second) >= len(BROKEN)
+    assert {message.rule for message in second if message.kind == Kind.MALFORMED} == {rule for rule, _ in BROKEN}
+    assert {message.is_dead for message in large} == {True, False}
+    assert any(len(message.text) < 1_000_000 < len(message.text.encode()) for message in large)
+    largest = [message.text for message in second if message.rule is None and len(message.text) > 500_000]
+    assert [len(text.encode()) for text in largest] == [1_000_000]
+    assert {message.idempotency_key == message.key for message in second if message.idempotency_key} == {True, False}
+    assert any(message.attributes and message.idempotency_key is None for message in second)
 
 
 def without(column: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -160,7 +170,7 @@ def without(column: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
 
 @each_profile
 def test_every_feature_of_a_schema_decides_about_an_event(profile: Profile) -> None:
-    messages = told(story(3, day1=4_000, day2=20_000), profile.name, "day2")
+    messages = messages_of(story(3, day1=4_000, day2=20_000), profile.name, "day2")
     paths = {leaf.canonical: at for at, leaf in enumerate(profile.leaves)}
     idle = []
     for column in profile.schema(profile.name)["payload_columns"]:

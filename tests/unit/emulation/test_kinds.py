@@ -1,4 +1,4 @@
-"""Rates: what is said goes over the defaults, and what cannot be is refused with the reason."""
+"""Rates: those given replace the defaults, and impossible ones are refused with the reason."""
 
 import pytest
 from hypothesis import given
@@ -29,12 +29,12 @@ def test_three_of_a_hundred_events_of_day_2_lack_what_is_critical() -> None:
 
 
 @given(st.dictionaries(st.sampled_from(list(Kind)), st.floats(0, 0.04)))
-def test_what_is_said_is_what_is_done(said: dict[Kind, float]) -> None:
-    assert with_rates({}, ",".join(f"{kind}={rate!r}" for kind, rate in said.items())) == said
+def test_the_rates_given_are_the_rates_used(rates: dict[Kind, float]) -> None:
+    assert with_rates({}, ",".join(f"{kind}={rate!r}" for kind, rate in rates.items())) == rates
 
 
 @pytest.mark.parametrize(
-    ("said", "what"),
+    ("rates", "reason"),
     [
         ("redeliver=0.1", "'redeliver' is not a kind of event; did you mean 'redelivery'?"),
         ("drifts=0.1", "did you mean 'drift'?"),
@@ -48,10 +48,10 @@ def test_what_is_said_is_what_is_done(said: dict[Kind, float]) -> None:
         ("late=0.6,new=0.5", "; at most 1 is possible"),
     ],
 )
-def test_what_cannot_be_is_refused(said: str, what: str) -> None:
+def test_impossible_rates_are_refused(rates: str, reason: str) -> None:
     with pytest.raises(UsageError) as refused:
-        with_rates(DAY2, said)
-    assert what in str(refused.value)
+        with_rates(DAY2, rates)
+    assert reason in str(refused.value)
     assert "\n" not in str(refused.value)
 
 

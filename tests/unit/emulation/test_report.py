@@ -18,9 +18,9 @@ from leanops.emulation.report.numbers import Flow, Report, flow_of, report_of
 from leanops.emulation.report.page import page_of
 from leanops.emulation.report.picture import LEAST, Screen, drawn
 from leanops.emulation.scenario import Scenario, Step
-from leanops.emulation.verify.fates import Database
+from leanops.emulation.verify.tables import Database
 from leanops.emulation.verify.verdict import Verdict, counted
-from leanops.entrypoints.cli.emulation.verdicts import judge, summarise, tell
+from leanops.entrypoints.cli.emulation.verdicts import judge, print_steps, summarise
 from tests.support.emulation.verdicts import HOSTILE, broken, rows, scenario, topic, verdict
 
 
@@ -115,7 +115,7 @@ def test_more_in_one_topic_does_not_hide_that_another_lost_some() -> None:
 
 
 def flow(standardized: int, curated: int, raw: int = 100, **changes: int) -> Flow:
-    """A topic with a hundred messages of which so many were counted."""
+    """A topic with a hundred messages, of which some were counted."""
     read, kept = {"read": 100, "inserted": standardized}, {"read": 100, "inserted": curated}
     return flow_of(rows(published=100, dead=0, raw=raw, **changes), read, kept)
 
@@ -250,7 +250,7 @@ def test_a_page_that_failed_says_so_with_the_messages() -> None:
 
 
 def test_steps_are_told_with_rows_and_rates(capsys: pytest.CaptureFixture[str]) -> None:
-    tell(scenario().steps[:2])
+    print_steps(scenario().steps[:2])
     assert [line.split() for line in capsys.readouterr().out.splitlines()] == [
         ["day1", "publish", "and", "land", "12,000", "2.0", "s", "6,000/s"],
         ["schema", "cycle", "over", "the", "backlog", "22,000", "10.0", "s", "2,200/s"],
@@ -259,10 +259,10 @@ def test_steps_are_told_with_rows_and_rates(capsys: pytest.CaptureFixture[str]) 
 
 def test_a_verdict_ends_with_one_line_and_the_report(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     judge(tmp_path, scenario(), verdict(), 61.0)
-    said = capsys.readouterr().out.splitlines()
-    assert said[-1] == f"verified, in 61 s; report: {tmp_path / 'report.html'}"
-    assert "rows per period: 2026-09 700 · 2026-10 8,000" in said
-    lines = [line.split() for line in said]
+    printed = capsys.readouterr().out.splitlines()
+    assert printed[-1] == f"verified, in 61 s; report: {tmp_path / 'report.html'}"
+    assert "rows per period: 2026-09 700 · 2026-10 8,000" in printed
+    lines = [line.split() for line in printed]
     assert ["topic", "orders", "payments"] in lines
     assert ["RAW", "5,999", "5,999"] in lines
     assert ["checks", "3", "of", "3", "3", "of", "3"] in lines
@@ -282,34 +282,36 @@ def test_a_verdict_that_failed_names_messages_and_ends_with_3(
     with pytest.raises(typer.Exit) as ended:
         judge(tmp_path, scenario(), verdict(broken()))
     assert ended.value.exit_code == 3
-    said = capsys.readouterr().out
-    assert "✗ payments: rows of Standardized: 4,400 expected, 4,399 found, 1 wrong" in said
-    assert "    payments-day1-0000007" in said
-    assert said.splitlines()[-1].startswith("FAILED, in 13 s; report: ")
+    printed = capsys.readouterr().out
+    assert "✗ payments: rows of Standardized: 4,400 expected, 4,399 found, 1 wrong" in printed
+    assert "    payments-day1-0000007" in printed
+    assert printed.splitlines()[-1].startswith("FAILED, in 13 s; report: ")
 
 
 def test_a_verdict_is_json_for_programs(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     with pytest.raises(typer.Exit):
         judge(tmp_path, scenario(), verdict(broken()), as_json=True)
-    said = json.loads(capsys.readouterr().out)
-    assert (said["verified"], said["seed"], said["published"]) == (False, 5, 12_000)
-    orders, payments = said["topics"]
+    printed = json.loads(capsys.readouterr().out)
+    assert (printed["verified"], printed["seed"], printed["published"]) == (False, 5, 12_000)
+    orders, payments = printed["topics"]
     assert (orders["verified"], payments["verified"]) == (True, False)
     assert payments["checks"][0]["messages"][0]["what"] == "is missing"
-    assert said["report"] == str(tmp_path / "report.html")
+    assert printed["report"] == str(tmp_path / "report.html")
 
 
 def test_programs_get_every_number_of_the_page(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     judge(tmp_path, scenario(), verdict(rows=rows(raw=5_990, missing=9, waiting=3)), as_json=True)
-    said = json.loads(capsys.readouterr().out)
-    assert [(phase["phase"], phase["seconds"]) for phase in said["phases"]][:2] == [("day1", 2.0), ("schema", 10.0)]
-    assert said["phases"][0]["steps"] == [{"phase": "day1", "what": "publish and land", "seconds": 2.0, "rows": 12_000}]
-    assert (said["slowest"][0]["what"], said["slowest"][0]["seconds"]) == ("Standardized, batch 1", 7.0)
-    assert (said["flow"]["missing"], said["flow"]["waiting"], said["flow"]["again"]) == (9, 3, 0)
-    assert said["topics"][1]["flow"]["missing"] == 9
-    assert (said["flow"]["standardized"]["inserted"], said["flow"]["curated"]["cross_period"]) == (8_800, 80)
-    assert said["topics"][0]["flow"]["curated"]["inserted"] == 4_350
-    assert said["topics"][0]["drift"]["first_paths"] == 1
+    printed = json.loads(capsys.readouterr().out)
+    assert [(phase["phase"], phase["seconds"]) for phase in printed["phases"]][:2] == [("day1", 2.0), ("schema", 10.0)]
+    assert printed["phases"][0]["steps"] == [
+        {"phase": "day1", "what": "publish and land", "seconds": 2.0, "rows": 12_000}
+    ]
+    assert (printed["slowest"][0]["what"], printed["slowest"][0]["seconds"]) == ("Standardized, batch 1", 7.0)
+    assert (printed["flow"]["missing"], printed["flow"]["waiting"], printed["flow"]["again"]) == (9, 3, 0)
+    assert printed["topics"][1]["flow"]["missing"] == 9
+    assert (printed["flow"]["standardized"]["inserted"], printed["flow"]["curated"]["cross_period"]) == (8_800, 80)
+    assert printed["topics"][0]["flow"]["curated"]["inserted"] == 4_350
+    assert printed["topics"][0]["drift"]["first_paths"] == 1
 
 
 class Balanced(HTMLParser):

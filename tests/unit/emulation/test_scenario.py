@@ -15,7 +15,7 @@ from leanops.domain.errors import UsageError
 from leanops.emulation.events.profiles import PROFILES
 from leanops.emulation.play.homes import fresh_home, scenario_of
 from leanops.emulation.scenario import DAYS, FILE, Scenario, Step
-from tests.support.emulation.stories import is_copy, story, told
+from tests.support.emulation.stories import is_copy, messages_of, story
 
 
 @given(topics=st.integers(1, 50))
@@ -40,7 +40,7 @@ def test_no_message_of_any_topic_or_phase_has_the_id_of_another() -> None:
         message.message_id
         for topic in scenario.names()
         for phase in DAYS
-        for message in told(scenario, topic, phase)
+        for message in messages_of(scenario, topic, phase)
         if not is_copy(message)
     ]
     assert len(set(made)) == len(made)
@@ -49,7 +49,7 @@ def test_no_message_of_any_topic_or_phase_has_the_id_of_another() -> None:
 @pytest.mark.parametrize("later", [{"day2": 500}, {"day2": 500, "day4": 80}])
 def test_the_events_of_a_phase_do_not_depend_on_what_comes_after_it(later: dict[str, int]) -> None:
     alone, whole = story(topics=2, day1=400), story(topics=2, day1=400, **later)
-    assert told(alone, "payments", "day1") == told(whole, "payments", "day1")
+    assert messages_of(alone, "payments", "day1") == messages_of(whole, "payments", "day1")
 
 
 def test_a_scenario_is_read_as_it_was_saved(tmp_path: Path) -> None:
@@ -68,7 +68,7 @@ def test_a_folder_without_a_scenario_is_no_emulation(tmp_path: Path, text: str |
         scenario_of(tmp_path)
 
 
-def test_a_home_half_made_can_be_made_anew(tmp_path: Path) -> None:
+def test_a_home_half_made_can_be_re_created(tmp_path: Path) -> None:
     Scenario(seed=1).save(tmp_path)
     fresh_home(tmp_path, Scenario(seed=2))
     assert scenario_of(tmp_path).seed == 2
@@ -104,7 +104,7 @@ def test_what_somebody_put_into_an_emulation_is_not_removed_with_it(tmp_path: Pa
 
 
 @pytest.mark.parametrize("removals", range(10))
-def test_a_home_half_removed_can_be_made_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, removals: int) -> None:
+def test_a_home_half_removed_can_be_re_created(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, removals: int) -> None:
     fresh_home(tmp_path, Scenario(seed=1))
     for name in ("ledger/orders/a.parquet", "catalog.db", "catalog.db-wal", "report.html"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)

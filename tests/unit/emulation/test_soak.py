@@ -1,5 +1,6 @@
 """The parts of a soak: durations, the rate, whom a kill hits, workers that never outlive it, and its events."""
 
+import math
 import os
 import signal
 import subprocess
@@ -13,20 +14,19 @@ import duckdb
 import pytest
 
 from leanops.domain.errors import EmulationError, UsageError
-from leanops.emulation.events.generator import Message
 from leanops.emulation.events.kinds import SOAK as RATES
 from leanops.emulation.events.kinds import Kind
-from leanops.emulation.play import soak
 from leanops.emulation.play.crew import WATCHED, Crew
 from leanops.emulation.play.homes import fresh_home, scenario_of
 from leanops.emulation.play.pace import Kills, Pace, seconds_of
 from leanops.emulation.play.phases import Emulation
 from leanops.emulation.play.publisher import Publisher
-from leanops.emulation.play.soak import Wishes
+from leanops.emulation.play.soak import SETTINGS, Soak, Wishes
 from leanops.emulation.scenario import SOAK, Scenario
 from leanops.entrypoints.cli.app import run
 from leanops.runtimes.embedded import Embedded, create_home
 from leanops.usecases.topics.registry import add_topics
+from tests.support.emulation.stories import messages_of
 from tests.support.pubsub.living import living, until
 
 PATIENT = ("import time; print('at work', flush=True); time.sleep(600)",)
@@ -59,7 +59,7 @@ def test_a_duration_is_read_as_people_write_it(text: str, seconds: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "30", "m", "30 m", "1.5h", "30m1h", "0s", "-5s", "5d", "soon"])
-def test_what_is_no_duration_is_a_line_that_says_how_to_write_one(text: str) -> None:
+def test_a_text_that_is_not_a_duration_is_an_error_that_says_how_to_write_one(text: str) -> None:
     with pytest.raises(UsageError) as refused:
         seconds_of(text)
     assert str(refused.value) == f"{text!r} is not a duration; write it as 90s, 30m or 1h30m"
@@ -99,7 +99,7 @@ def test_nothing_is_owed_for_the_time_after_the_end() -> None:
     assert (pace.is_over, pace.owed(0), pace.owed(1_000)) == (True, 1_000, 0)
 
 
-def drawn(seed: int, seconds: float, every_s: float | None = 20) -> list[tuple[float, str]]:
+def drawn(seed: int, seconds: float, every_s: float = 20) -> list[tuple[float, str]]:
     """The kills of a stretch, with their moments."""
     clock, found = Clock(), []
     kills = Kills(every_s, ["processor", "delivery", "cycles"], seed, clock)
@@ -127,10 +127,10 @@ def test_the_same_seed_kills_the_same_workers() -> None:
 
 
 def test_without_the_option_nobody_is_killed() -> None:
-    assert drawn(1, 2_000, every_s=None) == []
+    assert drawn(1, 2_000, every_s=math.inf) == []
 
 
-def test_a_kill_takes_the_children_too_and_starts_the_worker_anew(tmp_path: Path) -> None:
+def test_a_kill_takes_the_children_too_and_restarts_the_worker(tmp_path: Path) -> None:
     with Crew(tmp_path, {"parent": PARENT}) as crew:
         until(lambda: len(living(tmp_path)) == 2)
         before = living(tmp_path)
@@ -142,8 +142,8 @@ def test_a_kill_takes_the_children_too_and_starts_the_worker_anew(tmp_path: Path
 
 def test_a_worker_that_ends_by_itself_is_told_with_the_end_of_its_log(tmp_path: Path) -> None:
     with Crew(tmp_path, {"patient": PATIENT, "brief": BRIEF}) as crew:
-        for name, said in (("patient", "at work"), ("brief", "I give up")):
-            until(lambda name=name, said=said: said in (tmp_path / "logs" / f"{name}.log").read_text())
+        for name, line in (("patient", "at work"), ("brief", "I give up")):
+            until(lambda name=name, line=line: line in (tmp_path / "logs" / f"{name}.log").read_text())
         with pytest.raises(EmulationError, match=r"the worker brief ended by itself with 7; .*: I give up$"):
             until(crew.check)
     assert not living(tmp_path)
@@ -218,22 +218,16 @@ def soaking(seed: int = 1, topics: int = 2, rate: int = 400, seconds: int = 10) 
     return Scenario(seed=seed, topics=topics, rate=rate, events={SOAK: rate * seconds})
 
 
-def told(scenario: Scenario, topic: str) -> list[Message]:
-    stream = scenario.stream(topic, SOAK)
-    return [message for index in range(stream.chunks) for message in stream.chunk(index)]
-
-
 def test_a_chunk_of_a_soak_depends_on_nothing_that_was_made_before() -> None:
     stream = soaking().stream("orders", SOAK)
     assert stream.size == 20
     assert stream.chunk(57) == soaking().stream("orders", SOAK).chunk(57)
-    assert [one for one in stream.chunk(57) if one.kind not in (Kind.DUPLICATE, Kind.REDELIVERY)] == stream.originals(
-        57
-    )
+    originals = [message for message in stream.chunk(57) if message.kind not in (Kind.DUPLICATE, Kind.REDELIVERY)]
+    assert originals == stream.chunk(57, with_copies=False)
 
 
 def test_a_soak_sends_again_and_corrects_what_it_sent_long_before() -> None:
-    messages = told(soaking(rate=1_000, seconds=20), "orders")
+    messages = messages_of(soaking(rate=1_000, seconds=20), "orders", SOAK)
     kinds = Counter(message.kind for message in messages)
     assert set(RATES) - {Kind.OVERSIZED} <= set(kinds)
     places: dict[str, int] = {}
@@ -270,7 +264,9 @@ def test_the_publisher_sends_every_event_once_and_the_ledger_has_them(runtime: E
     for topic in scenario.names():
         parts = f"{runtime.home}/ledger/{topic}/*.parquet"
         written = duckdb.sql(f"SELECT message_id, kind FROM read_parquet('{parts}')").fetchall()
-        assert Counter(written) == Counter((one.message_id, one.kind.value) for one in told(scenario, topic))
+        assert Counter(written) == Counter(
+            (sent.message_id, sent.kind.value) for sent in messages_of(scenario, topic, SOAK)
+        )
 
 
 def test_the_environment_names_the_home(tmp_path: Path) -> None:
@@ -280,19 +276,16 @@ def test_the_environment_names_the_home(tmp_path: Path) -> None:
         assert os.environ.get("LEANOPS_HOME") != str(tmp_path)
 
 
-@pytest.mark.parametrize("every_s", [None, 0.5])
-def test_a_soak_that_breaks_off_remembers_that_its_workers_were_killed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, every_s: float | None
-) -> None:
-    monkeypatch.setattr(soak, "WORKERS", {"processor": PATIENT, "delivery": PATIENT})
-    monkeypatch.setattr(soak, "LAND_S", 0.5)
-    home = fresh_home(tmp_path / "home", soaking(rate=100, seconds=2), soak.SETTINGS)
+@pytest.mark.parametrize("every_s", [math.inf, 0.5])
+def test_a_soak_that_breaks_off_remembers_that_its_workers_were_killed(tmp_path: Path, every_s: float) -> None:
+    workers = {"processor": PATIENT, "delivery": PATIENT}
+    home = fresh_home(tmp_path / "home", soaking(rate=100, seconds=2), SETTINGS)
     emulation = Emulation(home)
     try:
         with pytest.raises(EmulationError, match=r"there are still \d+ in the queues"):
-            soak.Soak(emulation, every_s).run()
+            Soak(emulation, every_s, workers=workers, land_s=0.5).run()
     finally:
         emulation.close()
     kills = scenario_of(home).kills
     assert set(kills) == {"processor", "delivery"}
-    assert sum(kills.values()) > 2 if every_s else kills == {"processor": 1, "delivery": 1}
+    assert sum(kills.values()) > 2 if every_s < math.inf else kills == {"processor": 1, "delivery": 1}

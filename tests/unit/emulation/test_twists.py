@@ -9,23 +9,22 @@ import pytest
 from leanops.domain.event.record import RawRecord, encode
 from leanops.domain.limits import Limits
 from leanops.domain.payload.flatten import ParseError, flat
-from leanops.emulation.events.broken import BROKEN
 from leanops.emulation.events.generator import Message
 from leanops.emulation.events.kinds import Kind
-from leanops.emulation.events.leaves import Leaf
-from leanops.emulation.events.odd import LARGEST, ODD
-from leanops.emulation.events.profile import PERIOD, VERSION, Profile
+from leanops.emulation.events.profile import PERIOD, VERSION, Leaf, Profile
 from leanops.emulation.events.profiles import PROFILES
+from leanops.emulation.events.texts import BROKEN, ODD
 from leanops.emulation.events.twists import Twisted, twisted
 from leanops.ports.delivery import MAX_RECORD_BYTES
 from tests.oracle import flat as oracle
-from tests.support.emulation.stories import story, told
+from tests.support.emulation.stories import messages_of, story
 
+Odd = Callable[[Profile, str], tuple[str, dict[str, str]]]
 each_profile = pytest.mark.parametrize("profile", PROFILES, ids=lambda profile: profile.name)
 
 
 def clean(profile: Profile, seed: int, events: int = 300) -> list[Message]:
-    return told(story(seed, topics=4, day1=events * 4), profile.name, "day1")
+    return messages_of(story(seed, topics=4, day1=events * 4), profile.name, "day1")
 
 
 def text_cells(text: str) -> dict[str, str]:
@@ -56,9 +55,9 @@ def missing_cde(event: Twisted, before: str) -> Leaf:
     """The one leaf that was changed; its failure is the only one, but for the key's."""
     (path,) = differing(before, event.text())
     (leaf,) = [leaf for leaf in event.profile.leaves if leaf.canonical == path]
-    said = {failure for failure in event.failures if failure != "cde_missing idempotency_key"}
+    failures = {failure for failure in event.failures if failure != "cde_missing idempotency_key"}
     assert leaf.cde
-    assert said == ({f"cde_missing {leaf.column}"} if leaf.type else set())
+    assert failures == ({f"cde_missing {leaf.column}"} if leaf.type else set())
     assert event.has_key == (leaf != event.profile.leaves[0])
     return leaf
 
@@ -219,28 +218,26 @@ def test_each_way_to_break_a_text_is_refused_for_its_reason(profile: Profile, at
         assert oracle.flatten(text, oracle.Limits()) == oracle.Bad(rule)
 
 
-@pytest.mark.parametrize("at", range(len(ODD)))
+@pytest.mark.parametrize("odd", ODD.values(), ids=ODD)
 @each_profile
-def test_what_is_unusual_is_no_mistake(profile: Profile, at: int) -> None:
+def test_what_is_unusual_is_no_mistake(profile: Profile, odd: Odd) -> None:
     for message in clean(profile, 6, events=5):
-        front, extra = ODD[at](profile, message.text)
+        front, extra = odd(profile, message.text)
         found = oracle.flatten(f"{{{front}{message.text[1:]}", oracle.Limits())
         assert isinstance(found, oracle.Flat)
         assert found.cells == text_cells(message.text) | extra
 
 
 AT_LIMIT = [
-    ("too_deep", '"deeper":{"x":' + "[" * 63 + "]" * 63 + "},", next(odd for odd in ODD if "deep" in odd.__name__)),
-    ("too_many_keys", '"one":{},', next(odd for odd in ODD if "most_keys" in odd.__name__)),
-    ("too_large", " ", LARGEST),
+    ("too_deep", '"deeper":{"x":' + "[" * 63 + "]" * 63 + "},", ODD["the deepest"]),
+    ("too_many_keys", '"one":{},', ODD["the most keys"]),
+    ("too_large", " ", ODD["the largest"]),
 ]
 
 
 @pytest.mark.parametrize(("rule", "more", "odd"), AT_LIMIT, ids=[rule for rule, *_ in AT_LIMIT])
 @each_profile
-def test_at_a_limit_one_step_more_is_too_much(
-    profile: Profile, rule: str, more: str, odd: Callable[[Profile, str], tuple[str, dict[str, str]]]
-) -> None:
+def test_at_a_limit_one_step_more_is_too_much(profile: Profile, rule: str, more: str, odd: Odd) -> None:
     (message,) = clean(profile, 6, events=1)
     text = f"{odd(profile, message.text)[0]}{message.text[1:]}"
     assert text_cells(f"{{{text}").items() >= text_cells(message.text).items()

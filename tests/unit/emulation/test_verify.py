@@ -3,6 +3,7 @@
 import json
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,16 +22,16 @@ from leanops.emulation import ledger
 from leanops.emulation.events.generator import Message
 from leanops.emulation.events.kinds import Kind
 from leanops.emulation.scenario import READ_BY, SOAK, Scenario, Step
-from leanops.emulation.verify import outcomes
 from leanops.emulation.verify.boundaries import COUNTS
-from leanops.emulation.verify.fates import Database
-from leanops.emulation.verify.found import Check, Found
+from leanops.emulation.verify.outcomes import MOVERS
+from leanops.emulation.verify.tables import Check, Database, Tables
 from leanops.emulation.verify.verdict import TopicVerdict, Verdict, verify
 from leanops.ports.schemas import Pending
 from leanops.runtimes.embedded import Embedded, create_home
+from leanops.usecases.ingest.parts import MESSAGES_PER_RECEIVE
 from leanops.usecases.schemas.inbox import take_pending
 from leanops.usecases.topics.registry import add_topics
-from tests.support.emulation.stories import is_copy, moment, story, told
+from tests.support.emulation.stories import is_copy, messages_of, moment, story
 
 TOPIC = "orders"
 NOW = datetime(2026, 10, 30, tzinfo=UTC)
@@ -80,9 +81,9 @@ class World:
 
     def note(self, layer: str, name: str, source_to: int, **counts: int | None) -> None:
         """A line of the run history."""
-        said = {"rows_read" if count == "read" else count: 0 for count in COUNTS[layer]} | counts
+        counted = {"rows_read" if count == "read" else count: 0 for count in COUNTS[layer]} | counts
         row = {"topic_name": TOPIC, "layer": layer, "batch_id": name, "source_from": self.starts[layer]}
-        self.put(self.names.ops_table("job_run_history"), row | {"source_to": source_to} | said)
+        self.put(self.names.ops_table("job_run_history"), row | {"source_to": source_to} | counted)
         self.starts[layer] = source_to
 
     def put(self, table: str, *rows: Row) -> None:
@@ -128,7 +129,7 @@ def world(runtime: Embedded) -> World:
 
 
 def day(world: World, phase: str) -> list[Message]:
-    return told(world.scenario, TOPIC, phase)
+    return messages_of(world.scenario, TOPIC, phase)
 
 
 def ids(messages: Iterable[Message]) -> set[str]:
@@ -140,7 +141,7 @@ def check(verdict: TopicVerdict | Verdict, name: str) -> Check:
     return found
 
 
-def said(found: Check) -> dict[str, str]:
+def reasons(found: Check) -> dict[str, str]:
     return {wrong.message_id: wrong.what for wrong in found.examples}
 
 
@@ -151,7 +152,7 @@ def test_what_no_batch_ever_read_is_on_its_way_and_named(world: World) -> None:
     found = check(world.verdict(), "messages on their way")
     assert not found.passed
     assert (found.expected, found.found, found.wrong) == (0, 40, 40)
-    assert said(found).keys() < ids(day(world, "day1"))
+    assert reasons(found).keys() < ids(day(world, "day1"))
 
 
 def test_a_last_batch_that_ends_one_flush_early_leaves_exactly_that_flush(world: World) -> None:
@@ -163,7 +164,7 @@ def test_a_last_batch_that_ends_one_flush_early_leaves_exactly_that_flush(world:
     again = first[0]._replace(kind=Kind.REDELIVERY)
     world.send("day1", [*last, again])
     found = check(world.verdict(), "messages on their way")
-    assert said(found).keys() == {*ids(last), again.message_id}
+    assert reasons(found).keys() == {*ids(last), again.message_id}
     assert not found.passed
 
 
@@ -189,11 +190,11 @@ def test_what_became_of_messages_is_read_from_the_tables_and_held_against_the_le
     world.read()
     verdict = world.verdict()
     assert {fate for _, fate in verdict.kinds} == {"superseded", "nowhere"}
-    assert said(check(verdict, "what became of each message"))["batch-1"] == "is on its way, not nowhere"
+    assert reasons(check(verdict, "what became of each message"))["batch-1"] == "is on its way, not nowhere"
     assert verdict.rules == {}
     found = check(verdict, "what became of each message")
     assert not found.passed
-    assert {what for message, what in said(found).items() if message != "batch-1"} <= {
+    assert {what for message, what in reasons(found).items() if message != "batch-1"} <= {
         "is superseded, not curated",
         "is superseded, not quarantined",
         "is superseded, not parse error",
@@ -251,7 +252,7 @@ def test_tables_that_are_there_and_empty_lack_their_rows(world: World) -> None:
     drift = names.ops_table("drift_log")
     catalog.create(drift, OPS["drift_log"])
     verdict = world.verdict()
-    assert set(said(check(verdict, "rows of Curated")).values()) == {"is missing"}
+    assert set(reasons(check(verdict, "rows of Curated")).values()) == {"is missing"}
     # A line of drift_log that says nothing.
     world.put(drift, {"topic_name": TOPIC, "action": "ADDED"}, {"topic_name": TOPIC, "action": "TYPE_CHANGED"})
     assert not world.verdict().passed
@@ -261,13 +262,10 @@ def test_a_column_that_no_file_has_yet_is_null(world: World) -> None:
     table = world.names.standardized_table(TOPIC)
     world.put(table, {"record_key": "key:1"})
     world.platform.catalog.alter(table, {"order_id": ("string", "$.order.id")})
-    database = Database(world.runtime.home)
-    try:
-        paths = Found(world.runtime, TOPIC, database).load("found", table)
+    with closing(Tables(world.runtime)) as tables:
+        paths = tables.load("found", table)
         assert paths == {"$.order.id": "order_id"}
-        assert database.rows("SELECT record_key, order_id FROM found") == [("key:1", None)]
-    finally:
-        database.close()
+        assert tables.rows("SELECT record_key, order_id FROM found") == [("key:1", None)]
 
 
 def test_a_table_of_raw_that_is_not_there_lacks_every_message(world: World) -> None:
@@ -291,10 +289,10 @@ def test_rows_moved_on_day_2_are_none_of_day_4(world: World) -> None:
     assert (found.found, found.wrong) == (1, 1)
 
 
-def test_a_long_soak_that_moved_nothing_is_wrong(runtime: Embedded, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(outcomes.MOVERS, SOAK, 50)
-    world = World(runtime, Scenario(topics=1, rate=1_000, rates="cross_period=0.1", events={SOAK: 1_000}))
-    world.send(SOAK, told(world.scenario, TOPIC, SOAK))
+def test_a_long_soak_that_moved_nothing_is_wrong(runtime: Embedded) -> None:
+    rates = "new=0,cross_period=0.6"
+    world = World(runtime, Scenario(topics=1, rate=1_000, rates=rates, events={SOAK: MOVERS[SOAK] * 2}))
+    world.send(SOAK, messages_of(world.scenario, TOPIC, SOAK))
     assert check(world.verdict(), "rows moved to other periods, soak").passed
     world.cycled()
     assert not check(world.verdict(), "rows moved to other periods, soak").passed
@@ -330,14 +328,13 @@ def test_a_message_may_be_in_raw_once_more_for_every_kill_on_the_way_there(world
         if found.name in ("messages in RAW", "copies made by kills") and not found.passed
     ]
     assert (wrong == []) == case.is_right
-    assert all(said(found).keys() == {messages[7].message_id} for found in wrong)
+    assert all(reasons(found).keys() == {messages[7].message_id} for found in wrong)
 
 
-def test_more_rows_than_those_killed_can_have_held_are_too_many(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(outcomes, "MESSAGES_PER_RECEIVE", 5)
+def test_more_rows_than_those_killed_can_have_held_are_too_many(world: World) -> None:
     messages = day(world, "day1")
     world.scenario.kills = {"processor": 1}
-    world.send("day1", messages, [*messages, *messages[:5]])
+    world.send("day1", messages, [*messages, *messages[:5] * (MESSAGES_PER_RECEIVE // 5)])
 
     def together() -> Check:
         shared = verify(world.runtime, world.scenario).checks
@@ -345,7 +342,7 @@ def test_more_rows_than_those_killed_can_have_held_are_too_many(world: World, mo
 
     assert together().passed
     world.send("day2", day(world, "day2")[:1], [*day(world, "day2")[:1], messages[5]])
-    assert said(together()) == {"-": "6 rows of RAW too many; the killed workers held 5 at most"}
+    assert reasons(together()) == {"-": "5,001 rows of RAW too many; the killed workers held 5,000 at most"}
 
 
 def test_what_is_being_compared_is_broken_off_where_a_topic_fails(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -376,14 +373,11 @@ def test_batches_that_leave_something_out_or_have_not_counted_are_named(world: W
     world.note(CURATED, "batch-3", world.batches + 1, updated=None)
     found = check(world.verdict(), "batches follow one another")
     assert not found.passed
-    assert said(found).keys() == {"batch-2", "batch-3"}
-    assert said(found)["batch-3"] == "has no count of updated"
-    assert said(found)["batch-2"].startswith("began at None, but the batch before it ended at ")
+    assert reasons(found).keys() == {"batch-2", "batch-3"}
+    assert reasons(found)["batch-3"] == "has no count of updated"
+    assert reasons(found)["batch-2"].startswith("began at None, but the batch before it ended at ")
 
 
 def test_duckdb_leaves_the_machine_to_others(world: World) -> None:
-    database = Database(world.runtime.home)
-    try:
+    with closing(Database(world.runtime.home)) as database:
         assert database.rows("SELECT current_setting('memory_limit')") == [("953.6 MiB",)]
-    finally:
-        database.close()

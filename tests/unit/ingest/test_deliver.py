@@ -15,7 +15,6 @@ from leanops.domain.table.history import new_range, valid_watermark
 from leanops.ports.delivery import Waiting
 from leanops.ports.queue import Outgoing
 from leanops.ports.state import ERROR_TRACKER
-from leanops.usecases.ingest import deliver as deliver_module
 from leanops.usecases.ingest.deliver import (
     FLUSH_ID,
     KEPT_SNAPSHOTS,
@@ -247,17 +246,15 @@ def test_old_snapshots_of_a_topic_never_read_go_and_a_first_read_still_counts_al
     assert len(hub.ids()) == SNAPSHOTS_BEFORE_EXPIRY + 5
 
 
-def test_a_flush_that_never_ends_does_not_keep_the_snapshots_of_a_table_for_good(
-    hub: Hub, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(deliver_module, "HELD_SNAPSHOTS", SNAPSHOTS_BEFORE_EXPIRY + 5)
+def test_a_flush_that_never_ends_does_not_keep_the_snapshots_of_a_table_for_good(hub: Hub) -> None:
+    stream = replace(hub.stream, rules=DeliveryRules(held_snapshots=SNAPSHOTS_BEFORE_EXPIRY + 5))
     add_topic(hub.platform, "payments")
     hub.buffer.put([record("o1"), record("p1", "payments")])
-    deliver(replace(hub.stream, platform=replace(hub.platform, catalog=Full(hub))), now=True)
+    deliver(replace(stream, platform=replace(hub.platform, catalog=Full(hub))), now=True)
     sizes = []
     for number in range(SNAPSHOTS_BEFORE_EXPIRY + 10):
         hub.buffer.put([record(f"p{number:03}", "payments")])
-        assert deliver(hub.stream, now=True).tables.keys() == {"payments"}
+        assert deliver(stream, now=True).tables.keys() == {"payments"}
         sizes.append(len(hub.platform.catalog.load("iceberg_raw_db.payments_staging").snapshots))
     assert max(sizes) > SNAPSHOTS_BEFORE_EXPIRY + 1
     assert sizes[-1] < SNAPSHOTS_BEFORE_EXPIRY

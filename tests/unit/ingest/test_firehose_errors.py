@@ -10,8 +10,7 @@ from leanops.domain.errors import FilesUnavailableError, RetryableError
 from leanops.domain.failures import Rule
 from leanops.ports.state import ERROR_TRACKER
 from leanops.usecases.dlq.firehose_errors import archive_object
-from leanops.usecases.ingest.archive import DeadLetter
-from leanops.usecases.ingest.archive_chunks import PROGRESS, ChunkedArchive
+from leanops.usecases.ingest.archive import PROGRESS, ChunkedArchive, DeadLetter
 from leanops.usecases.retry import Patience
 from tests.support.hub import Hub, hub_in
 

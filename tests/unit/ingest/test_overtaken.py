@@ -1,6 +1,7 @@
 """Whoever stalls between its plan and its commit, and was overtaken meanwhile, plans again and doubles nothing."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,9 +13,11 @@ from leanops.domain.failures import Rule
 from leanops.usecases.dlq.drain import Drained, drain
 from leanops.usecases.ingest.archive import DeadLetter, archive
 from leanops.usecases.ingest.deliver import deliver
+from leanops.usecases.platform import no_step
 from leanops.usecases.topics.registry import add_topic
 from tests.support.builders import NOW_MS, Clock, stalled
 from tests.support.hub import Hub, hub_in
+from tests.support.world import Abandoned
 
 CLAIM_S, LEASE_S = 61, 301
 
@@ -31,13 +34,21 @@ def hub(tmp_path: Path, clock: Clock) -> Iterator[Hub]:
         yield hub
 
 
-def test_a_flush_whose_claim_was_taken_over_is_in_raw_once(hub: Hub, tmp_path: Path, clock: Clock) -> None:
+def kill(step: str) -> None:
+    if step == "before forget":
+        raise Abandoned(step)
+
+
+@pytest.mark.parametrize("step", [no_step, kill], ids=["to its end", "until it had landed"])
+def test_a_flush_whose_claim_was_taken_over_is_in_raw_once(
+    hub: Hub, tmp_path: Path, clock: Clock, step: Callable[[str], None]
+) -> None:
     envelopes = [Envelope("orders", name, NOW_MS * 1000, payload="{}") for name in ("m1", "m2")]
     hub.buffer.put([raw_record(envelope, "{}", NOW_MS) for envelope in envelopes])
 
     def take_over() -> None:
         clock.advance(CLAIM_S)
-        with hub_in(tmp_path, clock=clock) as other:
+        with hub_in(tmp_path, clock=clock, step=step) as other, suppress(Abandoned):
             assert other.flush().records == 2
 
     late = stalled(hub.platform, take_over, at="iceberg_raw_db.orders_staging", after="before land")

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from leanops.domain.errors import UnknownTopicError, UsageError
 from leanops.domain.event.lines import Event
-from leanops.usecases.ingest import publish as publishing
+from leanops.usecases.ingest.pack import EVENTS_PER_SEND
 from leanops.usecases.ingest.publish import events_from_lines, publish
 from leanops.usecases.platform import Platform
 from leanops.usecases.topics.registry import add_topic
@@ -77,14 +77,14 @@ def test_nothing_published_writes_nothing(hub: Hub) -> None:
     assert hub.platform.catalog.load("iceberg_raw_db.orders_staging").head is None
 
 
-def test_many_events_go_in_several_sends_and_report_progress(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(publishing, "EVENTS_PER_SEND", 2)
+def test_many_events_go_in_several_sends_and_report_progress(hub: Hub) -> None:
+    count = 2 * EVENTS_PER_SEND + 1
     seen: list[int] = []
-    events = (event(f"m{n}") for n in range(5))
-    assert publish(hub.platform, hub.queue, hub.files, "orders", events, seen.append) == 5
-    assert seen == [2, 4, 5]
+    events = (event(f"m{n:05}") for n in range(count))
+    assert publish(hub.platform, hub.queue, hub.files, "orders", events, seen.append) == count
+    assert seen == [EVENTS_PER_SEND, 2 * EVENTS_PER_SEND, count]
     hub.settle()
-    assert hub.ids() == ["m0", "m1", "m2", "m3", "m4"]
+    assert hub.ids() == [f"m{n:05}" for n in range(count)]
 
 
 def test_a_topic_nobody_added_takes_no_events(hub: Hub) -> None:
@@ -125,5 +125,5 @@ def test_a_line_that_is_not_utf_8_is_named_with_its_place(platform: Platform) ->
 def test_a_line_of_an_envelope_file_is_an_event_or_is_named(platform: Platform) -> None:
     good = b'{"message_id":"m1","publish_time":"2026-11-15T08:00:00Z","payload":"{}"}\n'
     assert list(events_from_lines(platform, [good, b"\n"], "f", envelope=True)) == [event(ingestion_ts=None)]
-    with pytest.raises(UsageError, match=r"^f line 2 is no "):
+    with pytest.raises(UsageError, match=r"^f line 2 is not an envelope"):
         list(events_from_lines(platform, [good, b"{}"], "f", envelope=True))

@@ -19,8 +19,6 @@ from leanops.domain.table.operation import (
     Stage,
     UnfinishedOperation,
     Work,
-    from_text,
-    to_text,
 )
 from leanops.ports.state import LOCKS
 from leanops.usecases.leases import Lease, held, release
@@ -39,7 +37,7 @@ from leanops.usecases.operations.compare import Comparison
 from leanops.usecases.operations.execute import cancel
 from leanops.usecases.operations.shadow import shadow_tables
 from leanops.usecases.platform import Platform
-from tests.support.builders import NOW_MS, Clock, platform_in
+from tests.support.builders import NOW_MS, Clock, held_by, platform_in
 
 FIRST, SECOND = Lease("topic/orders", "one", 1), Lease("topic/orders", "two", 2)
 REBUILD = Operation("op1", "orders", Work.REBUILD, "ada", NOW_MS, 3, previous=3, scope=Scope.BOTH)
@@ -82,10 +80,10 @@ def test_an_operation_comes_back_as_it_was_written() -> None:
     whole = msgspec.structs.replace(
         REBUILD, accept=Accept.FAILING, raw=place, standardized=place, curated=place, back_to=5, curated_back_to=6
     )
-    assert from_text(to_text(whole)) == whole
+    assert msgspec.json.decode(msgspec.json.encode(whole), type=Operation) == whole
     limited = msgspec.structs.replace(REBUILD, accept=7)
-    assert from_text(to_text(limited)) == limited
-    assert from_text(to_text(REBUILD)) == REBUILD
+    assert msgspec.json.decode(msgspec.json.encode(limited), type=Operation) == limited
+    assert msgspec.json.decode(msgspec.json.encode(REBUILD), type=Operation) == REBUILD
 
 
 @pytest.mark.parametrize(
@@ -99,44 +97,46 @@ def test_keys_go_missing_only_as_far_as_somebody_let_them(accept: Accepted, refu
 
 def test_an_operation_stands_from_its_beginning_until_it_is_closed(platform: Platform) -> None:
     assert unfinished_operation(platform, "orders") is None
-    assert begin(platform, REBUILD, Stage.BUILDING, FIRST) == UnfinishedOperation(REBUILD, Stage.BUILDING, None)
+    assert begin(held_by(platform, FIRST), REBUILD, Stage.BUILDING) == UnfinishedOperation(
+        REBUILD, Stage.BUILDING, None
+    )
     assert unfinished_operation(platform, "orders") == UnfinishedOperation(REBUILD, Stage.BUILDING, None)
-    advance(platform, REBUILD, FIRST)
+    advance(held_by(platform, FIRST), REBUILD)
     assert unfinished_operation(platform, "orders") == UnfinishedOperation(REBUILD, Stage.GOING, None)
-    close(platform, REBUILD, SECOND)
+    close(held_by(platform, SECOND), REBUILD)
     assert unfinished_operation(platform, "orders") is None
-    close(platform, REBUILD, SECOND)
+    close(held_by(platform, SECOND), REBUILD)
 
 
 def test_topics_have_operations_of_their_own(platform: Platform) -> None:
     other = msgspec.structs.replace(REBUILD, operation_id="op2", topic="users")
-    begin(platform, REBUILD, Stage.BUILDING, FIRST)
-    begin(platform, other, Stage.GOING, Lease("topic/users", "one", 1))
+    begin(held_by(platform, FIRST), REBUILD, Stage.BUILDING)
+    begin(held_by(platform, Lease("topic/users", "one", 1)), other, Stage.GOING)
     assert unfinished_operations(platform) == {
         "orders": UnfinishedOperation(REBUILD, Stage.BUILDING, None),
         "users": UnfinishedOperation(other, Stage.GOING, None),
     }
-    close(platform, REBUILD, SECOND)
+    close(held_by(platform, SECOND), REBUILD)
     assert list(unfinished_operations(platform)) == ["users"]
 
 
 def test_what_waits_for_a_person_says_so_until_it_goes_on(platform: Platform) -> None:
-    begin(platform, REBUILD, Stage.BUILDING, FIRST)
-    block(platform, REBUILD, "2 keys would be missing", FIRST)
+    begin(held_by(platform, FIRST), REBUILD, Stage.BUILDING)
+    block(held_by(platform, FIRST), REBUILD, "2 keys would be missing")
     assert unfinished_operation(platform, "orders") == UnfinishedOperation(
         REBUILD, Stage.BUILDING, "2 keys would be missing"
     )
-    assert agree(platform, UnfinishedOperation(REBUILD, Stage.BUILDING, None), SECOND).blocked is None
+    assert agree(held_by(platform, SECOND), UnfinishedOperation(REBUILD, Stage.BUILDING, None)).blocked is None
     assert unfinished_operation(platform, "orders") == UnfinishedOperation(REBUILD, Stage.BUILDING, None)
 
 
 def test_a_worker_that_lost_its_lease_cannot_write(platform: Platform) -> None:
     hold(platform, SECOND)
-    begin(platform, REBUILD, Stage.BUILDING, SECOND)
+    begin(held_by(platform, SECOND), REBUILD, Stage.BUILDING)
     for write in (
-        lambda: begin(platform, REBUILD, Stage.BUILDING, FIRST),
-        lambda: advance(platform, REBUILD, FIRST),
-        lambda: block(platform, REBUILD, "late", FIRST),
+        lambda: begin(held_by(platform, FIRST), REBUILD, Stage.BUILDING),
+        lambda: advance(held_by(platform, FIRST), REBUILD),
+        lambda: block(held_by(platform, FIRST), REBUILD, "late"),
     ):
         with pytest.raises(StateConflictError):
             write()
@@ -146,8 +146,8 @@ def test_a_worker_that_lost_its_lease_cannot_write(platform: Platform) -> None:
 def test_an_operation_is_closed_only_by_its_own(platform: Platform) -> None:
     later = msgspec.structs.replace(REBUILD, operation_id="op2")
     hold(platform, SECOND)
-    begin(platform, later, Stage.BUILDING, SECOND)
-    close(platform, REBUILD, SECOND)
+    begin(held_by(platform, SECOND), later, Stage.BUILDING)
+    close(held_by(platform, SECOND), REBUILD)
     assert unfinished_operation(platform, "orders") == UnfinishedOperation(later, Stage.BUILDING, None)
 
 
@@ -166,9 +166,9 @@ def test_a_kill_at_any_step_leaves_a_stage_or_nothing(platform: Platform, step: 
     killed = stopping_at(platform, step)
 
     def work() -> None:
-        begin(killed, REBUILD, Stage.BUILDING, FIRST)
-        advance(killed, REBUILD, FIRST)
-        close(killed, REBUILD, FIRST)
+        begin(held_by(killed, FIRST), REBUILD, Stage.BUILDING)
+        advance(held_by(killed, FIRST), REBUILD)
+        close(held_by(killed, FIRST), REBUILD)
 
     with pytest.raises(KeyboardInterrupt):
         work()
@@ -201,16 +201,16 @@ def test_a_free_topic_is_free(platform: Platform) -> None:
 def test_a_second_operation_is_refused_with_what_to_do(
     platform: Platform, stage: Stage, blocked: str | None, said: str
 ) -> None:
-    begin(platform, REBUILD, stage, FIRST)
+    begin(held_by(platform, FIRST), REBUILD, stage)
     if blocked:
-        block(platform, REBUILD, blocked, FIRST)
+        block(held_by(platform, FIRST), REBUILD, blocked)
     with pytest.raises(UsageError) as refused:
         check_free(platform, "orders")
     assert str(refused.value) == said
 
 
 def test_undoing_removes_what_was_built_and_starts_no_spark(platform: Platform) -> None:
-    begin(platform, REBUILD, Stage.BUILDING, FIRST)
+    begin(held_by(platform, FIRST), REBUILD, Stage.BUILDING)
     release(platform, FIRST)
     shadow = shadow_tables(platform, REBUILD, None)["curated"]
     platform.catalog.create(shadow, CURATED)
@@ -220,7 +220,7 @@ def test_undoing_removes_what_was_built_and_starts_no_spark(platform: Platform) 
 
 
 def test_nothing_is_undone_once_tables_are_replaced(platform: Platform) -> None:
-    begin(platform, REBUILD, Stage.GOING, FIRST)
+    begin(held_by(platform, FIRST), REBUILD, Stage.GOING)
     release(platform, FIRST)
     live = platform.rules.databases.standardized_table("orders")
     platform.catalog.create(live, STANDARDIZED)
@@ -231,7 +231,7 @@ def test_nothing_is_undone_once_tables_are_replaced(platform: Platform) -> None:
 
 
 def test_what_was_about_to_go_live_can_still_be_undone(platform: Platform) -> None:
-    begin(platform, REBUILD, Stage.GOING, FIRST)
+    begin(held_by(platform, FIRST), REBUILD, Stage.GOING)
     release(platform, FIRST)
     assert cancel(platform, "orders") == REBUILD
     assert unfinished_operation(platform, "orders") is None
@@ -239,7 +239,7 @@ def test_what_was_about_to_go_live_can_still_be_undone(platform: Platform) -> No
 
 def test_nothing_is_undone_while_somebody_works_on_it(tmp_path: Path, clock: Clock) -> None:
     with platform_in(tmp_path, clock=clock) as platform, held(platform, "topic/orders") as lease:
-        begin(platform, REBUILD, Stage.BUILDING, lease)
+        begin(held_by(platform, lease), REBUILD, Stage.BUILDING)
         with pytest.raises(LeaseHeldError):
             cancel(platform, "orders")
         assert unfinished_operation(platform, "orders") is not None
@@ -248,20 +248,20 @@ def test_nothing_is_undone_while_somebody_works_on_it(tmp_path: Path, clock: Clo
 def test_an_operation_written_down_too_late_is_taken_back(platform: Platform) -> None:
     hold(platform, SECOND)
     with pytest.raises(LeaseLostError):
-        begin(platform, REBUILD, Stage.BUILDING, FIRST)
+        begin(held_by(platform, FIRST), REBUILD, Stage.BUILDING)
     assert unfinished_operation(platform, "orders") is None
 
 
 def test_what_others_finished_or_undid_does_not_come_back(platform: Platform) -> None:
-    begin(platform, REBUILD, Stage.BUILDING, FIRST)
+    begin(held_by(platform, FIRST), REBUILD, Stage.BUILDING)
     hold(platform, SECOND)
-    close(platform, REBUILD, SECOND)
+    close(held_by(platform, SECOND), REBUILD)
     for late in (
-        lambda: begin(platform, REBUILD, Stage.BUILDING, FIRST),
-        lambda: begin_attempt(platform, REBUILD, FIRST),
-        lambda: advance(platform, REBUILD, FIRST),
-        lambda: block(platform, REBUILD, "late", FIRST),
-        lambda: agree(platform, UnfinishedOperation(REBUILD, Stage.BUILDING, None), SECOND),
+        lambda: begin(held_by(platform, FIRST), REBUILD, Stage.BUILDING),
+        lambda: begin_attempt(held_by(platform, FIRST), REBUILD),
+        lambda: advance(held_by(platform, FIRST), REBUILD),
+        lambda: block(held_by(platform, FIRST), REBUILD, "late"),
+        lambda: agree(held_by(platform, SECOND), UnfinishedOperation(REBUILD, Stage.BUILDING, None)),
     ):
         with pytest.raises(StateConflictError):
             late()
@@ -273,7 +273,7 @@ def test_undoing_removes_no_file_and_refuses_whoever_stands_before_the_swap(plat
     platform.catalog.create(live, STANDARDIZED)
     platform.catalog.append(live, [{"record_key": "key:k"}])
     before = platform.catalog.load(live)
-    begin(platform, REBUILD, Stage.GOING, FIRST)
+    begin(held_by(platform, FIRST), REBUILD, Stage.GOING)
     shadow = shadow_tables(platform, REBUILD, None)["standardized"]
     platform.catalog.create(shadow, STANDARDIZED)
     platform.catalog.append(shadow, [{"record_key": "key:k"}])

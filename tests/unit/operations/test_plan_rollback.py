@@ -16,7 +16,7 @@ from leanops.domain.table.definitions import CURATED, STANDARDIZED, TableDefinit
 from leanops.domain.table.history import TableView, is_same_data
 from leanops.domain.table.operation import Accept
 from leanops.ports.state import ABANDONED_BATCHES
-from leanops.usecases.leases import held, unlock
+from leanops.usecases.leases import hold_topic, unlock
 from leanops.usecases.operation_log import unfinished_operation
 from leanops.usecases.operations.execute import cancel, resume
 from leanops.usecases.operations.plan_rollback import plan_rollback, roll_back_topic
@@ -303,8 +303,8 @@ def test_a_rollback_of_which_curateds_snapshot_expired_ends_without_it(tables: T
     resume(tables.platform, "orders")
     assert unfinished_operation(tables.platform, "orders") is None
     assert tables.view(STANDARD).head == first
-    with held(tables.platform, "topic/orders") as lease:
-        assert source_moved(tables.platform, "orders", tables.schema, lease)
+    with hold_topic(tables.platform, "orders") as held:
+        assert source_moved(held, tables.schema)
 
 
 def test_a_pause_that_comes_after_its_rollback_was_undone_is_refused(tables: Tables) -> None:

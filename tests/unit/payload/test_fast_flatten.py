@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from leanops.domain.limits import Limits
 from leanops.domain.payload.fast_flatten import Layout, learn
-from leanops.domain.payload.flatten import KINDS, Cell, Kind, ParseError, flat, flatten
+from leanops.domain.payload.flatten import KINDS, Cell, Kind, ParseError, flat
 from leanops.domain.payload.paths import path_of
 from tests.oracle import flat as oracle
 from tests.oracle import vocabulary as words
@@ -24,7 +24,7 @@ PATHS = st.lists(NAMES, min_size=1, max_size=3).map(lambda segments: path_of(tup
 
 def plainly(payload: str, limits: Limits) -> Result:
     try:
-        return flatten(payload, limits)
+        return flat(payload, limits).cells
     except ParseError as failure:
         return failure.rule.value
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from leanops.domain.failures import Rule
 from leanops.domain.limits import Limits
-from leanops.domain.payload.flatten import Cell, ParseError, flatten
+from leanops.domain.payload.flatten import Cell, ParseError, flat
 from tests.oracle import flat as oracle
 from tests.oracle import vocabulary as words
 from tests.oracle.streams import make_stream
@@ -21,21 +21,21 @@ CANARY = "Kanarienvogel"
 
 def found(payload: str, limits: Limits = DEFAULT) -> dict[str, Cell] | str:
     try:
-        return flatten(payload, limits)
+        return flat(payload, limits).cells
     except ParseError as failure:
         return failure.rule.value
 
 
 def expected(payload: str, limits: Limits = DEFAULT) -> dict[str, Cell] | str:
-    flat = oracle.flatten(payload, oracle.Limits(limits.payload_bytes, limits.depth, limits.keys))
-    if isinstance(flat, oracle.Bad):
-        return flat.rule
-    return {path: Cell(text, flat.kinds[path]) for path, text in flat.cells.items()}
+    leaves = oracle.flatten(payload, oracle.Limits(limits.payload_bytes, limits.depth, limits.keys))
+    if isinstance(leaves, oracle.Bad):
+        return leaves.rule
+    return {path: Cell(text, leaves.kinds[path]) for path, text in leaves.cells.items()}
 
 
 def failure_of(payload: str, limits: Limits = DEFAULT) -> ParseError:
     with pytest.raises(ParseError) as failed:
-        flatten(payload, limits)
+        flat(payload, limits)
     return failed.value
 
 
@@ -122,7 +122,7 @@ def test_a_payload_of_which_any_one_character_is_lost_reads_as_the_oracle_reads_
 
 def test_scalars_keep_their_text_and_strings_are_unescaped() -> None:
     texts = ["1.10", "1e10", "12345678901234567890.12", "-0", "true", '"1.10"', '"\\u00e9\\n\\/\\ud83d\\ude00\\u0000"']
-    cells = flatten(" {" + ", ".join(f'"c{n}" :{text}' for n, text in enumerate(texts)) + "}\n", Limits())
+    cells = flat(" {" + ", ".join(f'"c{n}" :{text}' for n, text in enumerate(texts)) + "}\n", Limits()).cells
     assert list(cells.values()) == [
         *(Cell(text, "number") for text in texts[:4]),
         Cell("true", "boolean"),
@@ -132,7 +132,7 @@ def test_scalars_keep_their_text_and_strings_are_unescaped() -> None:
 
 
 def test_an_array_is_one_cell_with_its_text_verbatim() -> None:
-    cells = flatten('{"a":[ 1.0 ,\n{"x" : "\\u0041", "x":null} ],"b":[],"c":{"d":null,"e":{}}}', Limits())
+    cells = flat('{"a":[ 1.0 ,\n{"x" : "\\u0041", "x":null} ],"b":[],"c":{"d":null,"e":{}}}', Limits()).cells
     assert cells == {"$.a": Cell('[ 1.0 ,\n{"x" : "\\u0041", "x":null} ]', "array"), "$.b": Cell("[]", "array")}
 
 
@@ -188,7 +188,7 @@ def test_a_parse_error_tells_nothing_of_the_payload(place: int, damage: str) -> 
     payload = f'{{"{CANARY}":"{CANARY}","a":[{{"{CANARY}":["{CANARY}",1.5]}}],"b":{{"{CANARY}":true}}}}'
     at = place % (len(payload) + 1)
     try:
-        flatten(payload[:at] + damage + payload[at + 1 :], Limits(duplicate_keys="error"))
+        flat(payload[:at] + damage + payload[at + 1 :], Limits(duplicate_keys="error"))
     except ParseError as failure:
         said = f"{failure} {failure.message} {failure.args}"
         assert CANARY[:4] not in said

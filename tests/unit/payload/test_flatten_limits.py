@@ -6,14 +6,14 @@ import pytest
 
 from leanops.domain.failures import Rule
 from leanops.domain.limits import Limits
-from leanops.domain.payload.flatten import ParseError, flatten
+from leanops.domain.payload.flatten import ParseError, flat
 
 DEFAULT = Limits()
 
 
 def rule_of(payload: str, limits: Limits = DEFAULT) -> Rule | None:
     try:
-        flatten(payload, limits)
+        flat(payload, limits)
     except ParseError as failure:
         return failure.rule
     return None

@@ -19,7 +19,7 @@ from leanops.usecases.leases import Lease, acquire
 from leanops.usecases.pipeline.commit import commit
 from leanops.usecases.pipeline.standardize import Prepared
 from leanops.usecases.platform import Platform
-from tests.support.builders import Clock, batch, platform_in, watermark
+from tests.support.builders import Clock, batch, held_by, platform_in, watermark
 
 TABLE = "iceberg_standardized_db.orders"
 
@@ -84,7 +84,7 @@ def refuse(error: BaseException) -> Callable[[], None]:
 
 
 def test_a_commit_is_in_the_table_with_its_watermark_and_in_the_checkpoint(platform: Platform, lease: Lease) -> None:
-    snapshot = commit(platform, FakeLake(platform, 2), prepared(), lease)
+    snapshot = commit(held_by(platform, lease), FakeLake(platform, 2), prepared())
     table = platform.catalog.load(TABLE)
     assert table is not None
     mark = valid_watermark(table)
@@ -98,7 +98,7 @@ def test_a_commit_whose_answer_is_lost_is_found_in_the_table(
     platform: Platform, lease: Lease, error: Exception
 ) -> None:
     lake = FakeLake(platform, 2, refuse(error))
-    snapshot = commit(platform, lake, prepared(), lease)
+    snapshot = commit(held_by(platform, lease), lake, prepared())
     assert (lake.merges, snapshots(platform)) == (1, 1)
     assert checkpoint(platform) == snapshot.snapshot_id
 
@@ -106,13 +106,13 @@ def test_a_commit_whose_answer_is_lost_is_found_in_the_table(
 def test_a_commit_that_is_not_in_the_table_keeps_its_error(platform: Platform, lease: Lease) -> None:
     lake = FakeLake(platform, 0, refuse(CommitUnknownError("lost")))
     with pytest.raises(CommitUnknownError):
-        commit(platform, lake, prepared(), lease)
+        commit(held_by(platform, lease), lake, prepared())
     assert (snapshots(platform), checkpoint(platform)) == (0, None)
 
 
 def test_a_merge_that_says_it_is_done_and_left_nothing_is_not_believed(platform: Platform, lease: Lease) -> None:
     with pytest.raises(UnbalancedBatchError, match="batch b1 is not in"):
-        commit(platform, FakeLake(platform, 0), prepared(), lease)
+        commit(held_by(platform, lease), FakeLake(platform, 0), prepared())
 
 
 @pytest.mark.parametrize("rows", [1, 3])
@@ -120,7 +120,7 @@ def test_a_table_that_gained_another_number_of_rows_parks_its_topic(
     platform: Platform, lease: Lease, rows: int
 ) -> None:
     with pytest.raises(UnbalancedBatchError, match=f"added {rows} rows, not 2"):
-        commit(platform, FakeLake(platform, rows), prepared(), lease)
+        commit(held_by(platform, lease), FakeLake(platform, rows), prepared())
     stored = platform.state.get(ATTEMPTS, (f"orders/{STANDARDIZED}",))
     assert stored is not None
     assert stored.row["parked"] is True
@@ -136,8 +136,8 @@ def test_without_the_lease_nothing_is_committed(platform: Platform, lease: Lease
     clock.advance(300)
     lake = FakeLake(platform, 2)
     with pytest.raises(LeaseLostError):
-        commit(platform, lake, prepared(), lease)
+        commit(held_by(platform, lease), lake, prepared())
     acquire(replace(platform, owner="other"), "topic/orders")
     with pytest.raises(LeaseLostError):
-        commit(platform, lake, prepared(), lease)
+        commit(held_by(platform, lease), lake, prepared())
     assert (lake.merges, snapshots(platform)) == (0, 0)

@@ -13,11 +13,11 @@ from leanops.domain.table.definitions import STANDARDIZED as DEFINITION
 from leanops.domain.table.history import TableView, watermark_from
 from leanops.ports.state import ABANDONED_BATCHES, ATTEMPTS
 from leanops.usecases.journal import begin, begin_another, open_batch, set_checkpoint
-from leanops.usecases.leases import Lease, acquire, unlock
+from leanops.usecases.leases import acquire, unlock
 from leanops.usecases.pipeline.late_batches import without_late_batches
 from leanops.usecases.platform import Platform
 from leanops.usecases.topics.registry import add_topic
-from tests.support.builders import batch, platform_in, watermark
+from tests.support.builders import batch, held_by, platform_in, watermark
 
 TABLE, HISTORY = "iceberg_standardized_db.orders", "ops_db.job_run_history"
 
@@ -28,7 +28,7 @@ class Table:
     def __init__(self, platform: Platform) -> None:
         self.platform = platform
         platform.catalog.create(TABLE, DEFINITION)
-        self.lease: Lease = acquire(platform, "topic/orders")
+        self.held = held_by(platform, acquire(platform, "topic/orders"))
 
     def commit(self, name: str, *, is_known: bool = False, is_given_up: bool = False) -> int:
         """One row under a batch id of this name; the snapshot."""
@@ -39,7 +39,7 @@ class Table:
         if is_known:
             found = watermark_from(view.snapshots[view.head])
             assert found is not None
-            set_checkpoint(self.platform, "orders", STANDARDIZED, found, self.lease)
+            set_checkpoint(self.held, STANDARDIZED, found)
         if is_given_up:
             self.give_up(name)
         return view.head
@@ -54,7 +54,7 @@ class Table:
         return view
 
     def look(self) -> TableView:
-        return without_late_batches(self.platform, "orders", STANDARDIZED, self.view(), self.lease)
+        return without_late_batches(self.held, STANDARDIZED, self.view())
 
     def keys(self) -> list[Any]:
         return sorted(row["record_key"] for row in self.platform.catalog.select(TABLE, ["record_key"]))
@@ -85,7 +85,7 @@ def test_a_table_without_late_batches_stays_as_it_is(table: Table) -> None:
 def test_a_late_batch_goes_and_so_does_the_one_that_was_counted_without_it(table: Table) -> None:
     good = table.commit("a", is_known=True)
     table.commit("late", is_given_up=True)
-    begin(table.platform, batch("ours"), table.lease)
+    begin(table.held, batch("ours"))
     table.commit("ours")
     assert table.look().head == good
     assert table.keys() == ["a"]
@@ -93,7 +93,7 @@ def test_a_late_batch_goes_and_so_does_the_one_that_was_counted_without_it(table
 
 
 def test_a_late_batch_above_one_that_is_committed_goes_alone(table: Table) -> None:
-    begin(table.platform, batch("ours"), table.lease)
+    begin(table.held, batch("ours"))
     ours = table.commit("ours", is_known=True)
     table.commit("late", is_given_up=True)
     assert table.look().head == ours
@@ -127,10 +127,10 @@ def test_a_twin_of_a_recorded_batch_hides_no_late_one(table: Table) -> None:
 
 
 def test_a_batch_that_came_in_meanwhile_is_not_given_up(table: Table) -> None:
-    begin(table.platform, batch("ours"), table.lease)
+    begin(table.held, batch("ours"))
     table.commit("ours")
     with pytest.raises(CommitRefusedError, match="its last batch was committed"):
-        begin_another(table.platform, "orders", STANDARDIZED, TABLE, table.lease)
+        begin_another(table.held, STANDARDIZED, TABLE)
     assert open_batch(table.platform, "orders", STANDARDIZED) == batch("ours")
     assert not list(table.platform.state.rows(ABANDONED_BATCHES))
 

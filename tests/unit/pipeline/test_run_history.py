@@ -20,7 +20,7 @@ from leanops.usecases.leases import Lease, acquire
 from leanops.usecases.pipeline.drift import note_kinds
 from leanops.usecases.pipeline.run_history import LayerResult, complete_begun, record
 from leanops.usecases.platform import Platform
-from tests.support.builders import NOW, batch, platform_in, schema, watermark
+from tests.support.builders import NOW, batch, held_by, platform_in, schema, watermark
 
 STANDARD = "iceberg_standardized_db.orders"
 LEASES = {topic: Lease(f"topic/{topic}", "one", 1) for topic in ("orders", "users")}
@@ -43,7 +43,7 @@ def platform(tmp_path: Path) -> Iterator[Platform]:
 
 def commit(platform: Platform, what: Batch, table: str = STANDARD) -> LayerResult:
     """What a committed batch leaves in the state store and in its table."""
-    begin(platform, what, LEASE)
+    begin(held_by(platform, LEASE), what)
     platform.catalog.create(table, STANDARDIZED_TABLE if what.layer == STANDARDIZED else CURATED_TABLE)
     mark = watermark(what.source_to, what.batch_seq, batch_id=what.batch_id, counts=COUNTS, totals=Totals(read=3))
     if what.layer == STANDARDIZED:
@@ -73,7 +73,7 @@ def drift(platform: Platform) -> list[tuple[object, ...]]:
 
 def test_a_recorded_batch_has_its_run_its_drift_and_is_closed(platform: Platform) -> None:
     done = commit(platform, batch("b1", source_from=None, source_to=7))
-    record(platform, "cycle-1", {"orders": {STANDARDIZED: done}}, LEASES)
+    record(platform, "cycle-1", [(held_by(platform, LEASE), {STANDARDIZED: done})])
     (row,) = platform.catalog.select("ops_db.job_run_history", list(STANDARD_RUN))
     assert row == {**STANDARD_RUN, "target_snapshot_id": done.snapshot.snapshot_id}
     said = done.as_json()
@@ -116,16 +116,19 @@ def test_a_run_history_of_an_earlier_version_gets_the_counts_it_lacks(platform: 
     platform.catalog.create("ops_db.job_run_history", replace(today, columns=columns))
     done = commit(platform, batch("b1", source_from=None, source_to=7))
     counts = {**COUNTS, "publish_time_ahead": 2}
-    record(platform, "cycle-1", {"orders": {STANDARDIZED: replace(done, counts=counts)}}, LEASES)
+    record(platform, "cycle-1", [(held_by(platform, LEASE), {STANDARDIZED: replace(done, counts=counts)})])
     assert history(platform, "publish_time_ahead", "missing_keys") == [("b1", 2, 5)]
 
 
 def test_many_topics_are_recorded_in_one_append(platform: Platform) -> None:
-    topics = {}
-    for topic in ("orders", "users"):
-        done = commit(platform, batch(f"b-{topic}", topic=topic), f"iceberg_standardized_db.{topic}")
-        topics[topic] = {STANDARDIZED: done}
-    record(platform, "cycle-1", topics, LEASES)
+    done = [
+        (
+            held_by(platform, lease),
+            {STANDARDIZED: commit(platform, batch(f"b-{topic}", topic=topic), f"iceberg_standardized_db.{topic}")},
+        )
+        for topic, lease in LEASES.items()
+    ]
+    record(platform, "cycle-1", done)
     for name in ("job_run_history", "drift_log"):
         table = platform.catalog.load(f"ops_db.{name}")
         assert table is not None
@@ -133,18 +136,20 @@ def test_many_topics_are_recorded_in_one_append(platform: Platform) -> None:
 
 
 def test_nothing_done_is_nothing_recorded(platform: Platform) -> None:
-    record(platform, "cycle-1", {"orders": {}}, LEASES)
+    record(platform, "cycle-1", [(held_by(platform, LEASE), {})])
     assert platform.catalog.load("ops_db.job_run_history") is None
 
 
 def test_a_gap_is_recorded_as_one(platform: Platform) -> None:
-    record(platform, "cycle-1", {"orders": {STANDARDIZED: commit(platform, batch("b1", is_gap=True))}}, LEASES)
+    record(
+        platform, "cycle-1", [(held_by(platform, LEASE), {STANDARDIZED: commit(platform, batch("b1", is_gap=True))})]
+    )
     assert history(platform, "outcome") == [("b1", "gap")]
 
 
 def test_a_commit_without_its_records_is_completed_by_the_next_cycle(platform: Platform) -> None:
     done = commit(platform, batch("b1"))
-    complete_begun(platform, "cycle-2", "orders", schema(), LEASE)
+    complete_begun(held_by(platform, LEASE), "cycle-2", schema())
     assert history(platform, "cycle_id", "rows_read", "seconds") == [("b1", "cycle-2", 3, None)]
     assert drift(platform) == [("orders", "a", "ADDED")]
     assert open_batch(platform, "orders", STANDARDIZED) is None
@@ -158,10 +163,10 @@ def test_a_commit_of_another_number_of_rows_is_not_completed_but_parked(platform
     done = commit(platform, what)
     counts = {**COUNTS, "inserted": 7}
     mark = watermark(what.source_to, 2, batch_id="b2", counts=counts, totals=Totals(read=3))
-    begin(platform, batch("b2", batch_seq=2), LEASE)
+    begin(held_by(platform, LEASE), batch("b2", batch_seq=2))
     platform.catalog.append(STANDARD, [{"message_id": "m3"}], mark.summary())
     with pytest.raises(UnbalancedBatchError, match="added 1 rows, not 8"):
-        complete_begun(platform, "cycle-2", "orders", schema(), LEASE)
+        complete_begun(held_by(platform, LEASE), "cycle-2", schema())
     stored = platform.state.get(ATTEMPTS, ("orders/standardized",))
     assert stored is not None
     assert stored.row["parked"] is True
@@ -169,8 +174,8 @@ def test_a_commit_of_another_number_of_rows_is_not_completed_but_parked(platform
 
 
 def test_a_batch_that_was_not_committed_stays_open(platform: Platform) -> None:
-    begin(platform, batch("b1"), LEASE)
-    complete_begun(platform, "cycle-2", "orders", schema(), LEASE)
+    begin(held_by(platform, LEASE), batch("b1"))
+    complete_begun(held_by(platform, LEASE), "cycle-2", schema())
     assert open_batch(platform, "orders", STANDARDIZED) == batch("b1")
     assert history(platform) == []
 
@@ -178,9 +183,9 @@ def test_a_batch_that_was_not_committed_stays_open(platform: Platform) -> None:
 def test_both_layers_are_completed_and_curated_only_where_there_is_a_schema(platform: Platform) -> None:
     commit(platform, batch("b1"))
     commit(platform, batch("b2", layer=CURATED), "iceberg_curated_db.orders")
-    complete_begun(platform, "cycle-2", "orders", None, LEASE)
+    complete_begun(held_by(platform, LEASE), "cycle-2", None)
     assert history(platform, "layer") == [("b1", "standardized")]
-    complete_begun(platform, "cycle-2", "orders", schema(), LEASE)
+    complete_begun(held_by(platform, LEASE), "cycle-2", schema())
     assert history(platform, "layer") == [("b1", "standardized"), ("b2", "curated")]
     assert open_batch(platform, "orders", CURATED) is None
 
@@ -193,11 +198,11 @@ def test_a_kill_at_any_step_leaves_nothing_lost_and_nothing_doubled(platform: Pl
 
     done = commit(platform, batch("b1"))
     with pytest.raises(Killed):
-        record(replace(platform, step=kill), "cycle-1", {"orders": {STANDARDIZED: done}}, LEASES)
+        record(replace(platform, step=kill), "cycle-1", [(held_by(platform, LEASE), {STANDARDIZED: done})])
     later = replace(platform, clock=lambda: NOW + timedelta(hours=1))
     taken_over = acquire(later, LEASE.resource)
     for _ in range(2):
-        complete_begun(later, "cycle-2", "orders", schema(), taken_over)
+        complete_begun(held_by(later, taken_over), "cycle-2", schema())
     assert history(platform) == [("b1",)]
     assert drift(platform) == [("orders", "a", "ADDED")]
     assert open_batch(platform, "orders", STANDARDIZED) is None
@@ -209,7 +214,7 @@ def test_columns_older_than_the_memory_are_logged_once(platform: Platform) -> No
     platform.catalog.alter(STANDARD, {"old": ("string", "$.old"), "older": ("string", "$.older")})
     for number in (1, 2):
         done = commit(platform, batch(f"b{number}", source_to=number, batch_seq=number))
-        record(platform, "cycle-1", {"orders": {STANDARDIZED: done}}, LEASES)
+        record(platform, "cycle-1", [(held_by(platform, LEASE), {STANDARDIZED: done})])
     assert drift(platform) == [
         ("orders", "a", "ADDED"),
         ("orders", "old", "ADDED"),
@@ -218,14 +223,14 @@ def test_columns_older_than_the_memory_are_logged_once(platform: Platform) -> No
 
 
 def test_a_memory_that_was_lost_doubles_nothing_in_drift_log(platform: Platform) -> None:
-    record(platform, "cycle-1", {"orders": {STANDARDIZED: commit(platform, batch("b1"))}}, LEASES)
+    record(platform, "cycle-1", [(held_by(platform, LEASE), {STANDARDIZED: commit(platform, batch("b1"))})])
     stored = platform.state.get(DRIFT_STATE, ("orders",))
     assert stored is not None
     platform.state.delete(DRIFT_STATE, ("orders",), expected=stored.revision)
     platform.catalog.alter(STANDARD, {"new": ("string", "$.new")})
     for number in (2, 3):
         done = commit(platform, batch(f"b{number}", source_to=number, batch_seq=number))
-        record(platform, "cycle-1", {"orders": {STANDARDIZED: done}}, LEASES)
+        record(platform, "cycle-1", [(held_by(platform, LEASE), {STANDARDIZED: done})])
     assert drift(platform) == [("orders", "a", "ADDED"), ("orders", "new", "ADDED")]
 
 
@@ -233,7 +238,7 @@ def test_a_column_of_curated_is_not_taken_for_one_of_standardized(platform: Plat
     platform.catalog.create("ops_db.drift_log", OPS["drift_log"])
     row = {"detected_ts": NOW, "topic_name": "orders", "column_name": "a", "action": "ADDED"}
     platform.catalog.append("ops_db.drift_log", [{**row, "source_layer": "curated", "details": "{}"}])
-    record(platform, "cycle-1", {"orders": {STANDARDIZED: commit(platform, batch("b1"))}}, LEASES)
+    record(platform, "cycle-1", [(held_by(platform, LEASE), {STANDARDIZED: commit(platform, batch("b1"))})])
     assert drift(platform) == [("orders", "a", "ADDED")] * 2
 
 
@@ -244,8 +249,8 @@ def test_who_lost_the_lease_records_nothing_and_who_took_over_records_it_once(pl
     def stall(step: str) -> None:
         """Another worker takes the topic over and records the batch just before this one does."""
         if step == "before run record":
-            complete_begun(later, "cycle-2", "orders", schema(), acquire(later, LEASE.resource))
+            complete_begun(held_by(later, acquire(later, LEASE.resource)), "cycle-2", schema())
 
-    record(replace(platform, step=stall), "cycle-1", {"orders": {STANDARDIZED: done}}, LEASES)
+    record(replace(platform, step=stall), "cycle-1", [(held_by(platform, LEASE), {STANDARDIZED: done})])
     assert history(platform, "cycle_id") == [("b1", "cycle-2")]
     assert drift(platform) == [("orders", "a", "ADDED")]

@@ -1,6 +1,7 @@
 """The doctor: each problem is found, told, and comes with a way to fix it."""
 
 import sqlite3
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,15 @@ def test_the_versions_of_everything_underneath_are_named(leanops: Leanops, home:
     assert found["spark"]["found"].startswith("PySpark ")
     assert found["iceberg"]["found"].startswith("Iceberg ")
     assert "version" in found["java"]["found"]
+
+
+def test_a_missing_package_is_a_finding_among_others(
+    leanops: Leanops, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "leanops.runtimes.embedded", None)
+    code, found = findings(leanops)
+    assert (code, found["python"]["ok"], found["home"]["ok"]) == (3, True, False)
+    assert found["home"]["found"] == "the package leanops.runtimes.embedded is missing"
 
 
 def test_a_key_that_others_can_read_is_a_problem(leanops: Leanops, home: Path) -> None:

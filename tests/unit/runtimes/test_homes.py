@@ -4,11 +4,12 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from leanops.domain.errors import UsageError
-from leanops.runtimes.embedded import HOME, create_home, find_home
+from leanops.runtimes.embedded import HOME, Embedded, create_home, find_home
 
 LEANOPS = (sys.executable, "-c", "from leanops.entrypoints.cli.app import main; main()")
 
@@ -79,15 +80,36 @@ def test_settings_of_another_user_in_our_home_are_refused(found: Path) -> None:
 
 
 def test_two_who_make_one_home_at_once_have_one_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    home, keys = tmp_path / "home", iter(["first" * 8, "second" * 8])
+    home, keys, looks = tmp_path / "home", iter(["first" * 8, "second" * 8]), []
+    exists = Path.exists
 
-    def while_another_does(_size: int) -> str:
-        ours = next(keys)
-        if ours.startswith("first"):
+    def then_another_is_quicker(path: Path, **options: bool) -> bool:
+        found = exists(path, **options)
+        if path.name == "pii.key" and not looks:
+            looks.append(found)
             create_home(home)
-        return ours
+        return found
 
-    monkeypatch.setattr("leanops.runtimes.embedded.secrets.token_hex", while_another_does)
+    monkeypatch.setattr("leanops.runtimes.embedded.secrets.token_hex", lambda _size: next(keys))
+    monkeypatch.setattr(Path, "exists", then_another_is_quicker)
     create_home(home)
+    assert looks == [False]
     assert (home / "pii.key").read_text() == "second" * 8
     assert (home / "pii.key").stat().st_mode & 0o777 == 0o600
+
+
+def test_whoever_tidies_up_is_told_what_shadows_are_before_there_are_any(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runtime = Embedded(create_home(tmp_path / "home"))
+    note = runtime.home / "warehouse" / runtime.settings.databases.shadow / "README.txt"
+    found: list[str] = []
+
+    def start(*_settings: object) -> SimpleNamespace:
+        found.append(note.read_text())
+        return SimpleNamespace(stop=lambda: None)
+
+    monkeypatch.setattr("leanops.adapters.iceberg.session.start_session", start)
+    runtime.spark()
+    runtime.close()
+    assert [text.splitlines()[0] for text in found] == ["Leave these files alone: live tables may consist of them."]

@@ -237,4 +237,4 @@ def test_a_bad_value_of_a_variable_names_its_setting(tmp_path: Path, monkeypatch
 
 @pytest.mark.parametrize("text", ["workers 2\n", "= 2\n", 'a = "\n', "workers = 1\nworkers = 2\n", b"\xff\xfe", "[a\n"])
 def test_a_file_that_is_no_toml_says_so(tmp_path: Path, text: str | bytes) -> None:
-    assert refusal(tmp_path, text).startswith("leanops.toml is no TOML: ")
+    assert refusal(tmp_path, text).startswith("leanops.toml is not TOML: ")

@@ -196,7 +196,7 @@ def test_a_column_becomes_pii_without_spark_where_its_topic_has_no_error_rows(pl
     assert deploy(sealing, schema_text(column("a"), column("b", pii="hmac"), keys={"pii": "hmac"})) == (2, True)
 
 
-def test_a_deployment_that_wakes_up_late_replaces_no_version_of_another(platform: Platform) -> None:
+def test_a_deployment_that_wakes_up_late_replaces_no_version_of_another(platform: Platform, tmp_path: Path) -> None:
     deploy(platform, schema_text())
     theirs = schema_text(column("theirs"), version=2)
 
@@ -209,6 +209,8 @@ def test_a_deployment_that_wakes_up_late_replaces_no_version_of_another(platform
         deploy(replace(platform, step=stall), schema_text(column("ours"), version=2))
     kept = platform.schemas.version("orders", 2)
     assert kept == platform.schemas.active("orders") == schema(column("theirs"), version=2)
+    archived = json.loads((tmp_path / "schemas/orders/archive/schema.v2.json").read_text())
+    assert archived == json.loads(theirs)
 
 
 def test_a_version_that_never_became_active_has_used_its_number_up(platform: Platform) -> None:

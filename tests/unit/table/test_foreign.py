@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leanops.domain.table.foreign import foreign_snapshots
+from leanops.domain.table.history import foreign_snapshots
 from tests.support.builders import snapshot, table
 
 OURS = {"leanops_batch_id": "b"}

@@ -24,7 +24,7 @@ from leanops.usecases.topics.registry import (
     pause_topic,
     resume_topic,
 )
-from tests.support.builders import NOW, batch, platform_in
+from tests.support.builders import NOW, batch, held_by, platform_in
 
 RAW_COLUMNS = [
     *["message_id", "publish_time", "topic_name", "json_payload", "ingestion_ts", "idempotency_key", "attributes"]
@@ -96,7 +96,7 @@ def test_a_retried_topic_forgets_the_failures_of_both_its_layers(platform: Platf
 def test_a_retried_topic_gives_up_what_was_begun_and_its_error_rows(platform: Platform) -> None:
     add_topic(platform, "orders")
     lease = acquire(platform, "topic/orders")
-    begin(platform, batch("b1"), lease)
+    begin(held_by(platform, lease), batch("b1"))
     platform.catalog.create("iceberg_standardized_db.parse_errors", ERRORS)
     rows = [{"error_id": f"e{n}", "topic_name": "orders", "batch_id": f"b{n}", "detected_ts": NOW} for n in (0, 1)]
     platform.catalog.append("iceberg_standardized_db.parse_errors", rows)

@@ -14,7 +14,7 @@ from leanops.usecases.attempts import forget_failures, record_failure
 from leanops.usecases.journal import begin, close, open_batch, set_checkpoint
 from leanops.usecases.leases import Lease
 from leanops.usecases.platform import Platform
-from tests.support.builders import NOW_MS, Clock, batch, platform_in, watermark
+from tests.support.builders import NOW_MS, Clock, batch, held_by, platform_in, watermark
 
 FIRST, SECOND = Lease("topic/orders", "one", 1), Lease("topic/orders", "two", 2)
 
@@ -32,7 +32,7 @@ def platform(tmp_path: Path, clock: Clock) -> Iterator[Platform]:
 
 def test_a_batch_is_open_from_its_beginning_until_it_is_closed(platform: Platform) -> None:
     assert open_batch(platform, "orders", STANDARDIZED) is None
-    begin(platform, batch("b1"), FIRST)
+    begin(held_by(platform, FIRST), batch("b1"))
     assert open_batch(platform, "orders", STANDARDIZED) == batch("b1")
     close(platform, batch("b1"))
     assert open_batch(platform, "orders", STANDARDIZED) is None
@@ -41,38 +41,38 @@ def test_a_batch_is_open_from_its_beginning_until_it_is_closed(platform: Platfor
 def test_layers_and_topics_have_batches_of_their_own(platform: Platform) -> None:
     batches = [batch("b1"), batch("b2", layer=CURATED), batch("b3", topic="users")]
     for each in batches:
-        begin(platform, each, FIRST)
+        begin(held_by(platform, FIRST), each)
     assert [open_batch(platform, each.topic, each.layer) for each in batches] == batches
     close(platform, batches[0])
     assert [open_batch(platform, each.topic, each.layer) for each in batches] == [None, *batches[1:]]
 
 
 def test_closing_twice_is_the_same_as_once(platform: Platform) -> None:
-    begin(platform, batch("b1"), FIRST)
+    begin(held_by(platform, FIRST), batch("b1"))
     close(platform, batch("b1"))
     close(platform, batch("b1"))
     assert open_batch(platform, "orders", STANDARDIZED) is None
 
 
 def test_a_batch_is_not_closed_in_the_name_of_another(platform: Platform) -> None:
-    begin(platform, batch("b2"), FIRST)
+    begin(held_by(platform, FIRST), batch("b2"))
     close(platform, batch("b1"))
     assert open_batch(platform, "orders", STANDARDIZED) == batch("b2")
 
 
 def test_a_later_generation_replaces_an_open_batch_and_an_earlier_one_is_refused(platform: Platform) -> None:
-    begin(platform, batch("b1"), FIRST)
-    begin(platform, batch("b2"), SECOND)
+    begin(held_by(platform, FIRST), batch("b1"))
+    begin(held_by(platform, SECOND), batch("b2"))
     with pytest.raises(StateConflictError):
-        begin(platform, batch("b3"), FIRST)
+        begin(held_by(platform, FIRST), batch("b3"))
     assert open_batch(platform, "orders", STANDARDIZED) == batch("b2")
 
 
 def test_every_durable_step_is_announced_before_and_after(platform: Platform) -> None:
     steps: list[str] = []
     watched = replace(platform, step=steps.append)
-    begin(watched, batch("b1"), FIRST)
-    set_checkpoint(watched, "orders", STANDARDIZED, watermark(snapshot_id=7), FIRST)
+    begin(held_by(watched, FIRST), batch("b1"))
+    set_checkpoint(held_by(watched, FIRST), STANDARDIZED, watermark(snapshot_id=7))
     close(watched, batch("b1"))
     assert steps == [f"{when} {what}" for what in ("intent", "checkpoint", "close") for when in ("before", "after")]
 
@@ -84,9 +84,9 @@ def test_work_stopped_before_a_step_leaves_nothing_of_it(platform: Platform) -> 
 
     stopped = replace(platform, step=stop)
     with pytest.raises(KeyboardInterrupt):
-        begin(stopped, batch("b1"), FIRST)
+        begin(held_by(stopped, FIRST), batch("b1"))
     with pytest.raises(KeyboardInterrupt):
-        set_checkpoint(stopped, "orders", STANDARDIZED, watermark(snapshot_id=7), FIRST)
+        set_checkpoint(held_by(stopped, FIRST), STANDARDIZED, watermark(snapshot_id=7))
     assert [*platform.state.rows(BATCHES), *platform.state.rows(CHECKPOINTS)] == []
 
 
@@ -100,7 +100,7 @@ def checkpoint(platform: Platform) -> dict[str, object] | None:
 
 def test_a_checkpoint_is_a_copy_of_the_watermark(platform: Platform) -> None:
     mark = watermark(batch_seq=4, snapshot_id=7, totals=Totals(read=55))
-    set_checkpoint(platform, "orders", STANDARDIZED, mark, FIRST)
+    set_checkpoint(held_by(platform, FIRST), STANDARDIZED, mark)
     assert checkpoint(platform) == {
         "pipeline_id": "orders/standardized",
         "checkpoint_type": "watermark",
@@ -115,9 +115,9 @@ def test_a_checkpoint_is_a_copy_of_the_watermark(platform: Platform) -> None:
 
 
 def test_a_checkpoint_that_is_right_is_not_written_again(platform: Platform, clock: Clock) -> None:
-    set_checkpoint(platform, "orders", STANDARDIZED, watermark(snapshot_id=7), FIRST)
+    set_checkpoint(held_by(platform, FIRST), STANDARDIZED, watermark(snapshot_id=7))
     clock.advance(60)
-    set_checkpoint(platform, "orders", STANDARDIZED, watermark(snapshot_id=7), FIRST)
+    set_checkpoint(held_by(platform, FIRST), STANDARDIZED, watermark(snapshot_id=7))
     found = checkpoint(platform)
     assert found is not None
     assert found["updated_at"] == NOW_MS
@@ -125,16 +125,16 @@ def test_a_checkpoint_that_is_right_is_not_written_again(platform: Platform, clo
 
 def test_a_checkpoint_follows_the_table_also_backwards(platform: Platform) -> None:
     for snapshot_id in (7, 9, 7):
-        set_checkpoint(platform, "orders", STANDARDIZED, watermark(snapshot_id=snapshot_id), FIRST)
+        set_checkpoint(held_by(platform, FIRST), STANDARDIZED, watermark(snapshot_id=snapshot_id))
         found = checkpoint(platform)
         assert found is not None
         assert found["snapshot_id"] == snapshot_id
 
 
 def test_a_checkpoint_of_an_earlier_generation_is_refused(platform: Platform) -> None:
-    set_checkpoint(platform, "orders", STANDARDIZED, watermark(batch_seq=2, snapshot_id=9), SECOND)
+    set_checkpoint(held_by(platform, SECOND), STANDARDIZED, watermark(batch_seq=2, snapshot_id=9))
     with pytest.raises(StateConflictError):
-        set_checkpoint(platform, "orders", STANDARDIZED, watermark(snapshot_id=7), FIRST)
+        set_checkpoint(held_by(platform, FIRST), STANDARDIZED, watermark(snapshot_id=7))
     found = checkpoint(platform)
     assert found is not None
     assert (found["snapshot_id"], found["generation"]) == (9, 2)

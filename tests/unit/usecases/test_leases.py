@@ -18,7 +18,7 @@ from leanops.domain.leases import Held
 from leanops.ports.state import LOCKS
 from leanops.runtimes.background import parts_of
 from leanops.runtimes.embedded import Embedded
-from leanops.usecases.leases import Lease, acquire, check, held, release, renew, unlock
+from leanops.usecases.leases import Lease, acquire, check, held, hold_topic, release, renew, unlock
 from leanops.usecases.platform import Platform
 from leanops.usecases.workers import CYCLES
 from tests.support.builders import NOW_MS, Clock, event, land, platform_in
@@ -228,6 +228,20 @@ def test_a_killed_worker_leaves_its_lease_to_expire(one: Platform, two: Platform
         acquire(two, "topic/t")
     clock.advance(LEASE_S)
     acquire(two, "topic/t")
+
+
+def test_a_held_topic_is_ours_until_another_worker_takes_it_over(one: Platform, two: Platform, clock: Clock) -> None:
+    with hold_topic(one, "t") as ours:
+        ours.check()
+        assert (ours.topic, ours.is_ours(), ours.is_overtaken(one.state.get(LOCKS, (RESOURCE,)))) == ("t", True, False)
+        clock.advance(LEASE_S)
+        with hold_topic(two, "t") as theirs:
+            assert (ours.is_ours(), theirs.is_ours()) == (False, True)
+            with pytest.raises(LeaseLostError):
+                ours.check()
+            stored_by_them = two.state.get(LOCKS, (RESOURCE,))
+            assert (ours.is_overtaken(stored_by_them), theirs.is_overtaken(stored_by_them)) == (True, False)
+            assert not ours.is_overtaken(None)
 
 
 def test_a_worker_whose_lease_was_taken_over_does_not_give_it_away(one: Platform, two: Platform, clock: Clock) -> None:

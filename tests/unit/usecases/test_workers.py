@@ -9,7 +9,6 @@ import pytest
 
 from leanops.domain.errors import PartEndedError, PermanentError
 from leanops.ports.state import WORKERS
-from leanops.usecases import workers
 from leanops.usecases.platform import Platform
 from leanops.usecases.workers import ALIVE_MS, Part, Tell, Worker, heard_of, serve
 from tests.support.builders import Clock, platform_in
@@ -32,6 +31,7 @@ def run(
     state: Any = None,
     problem: Any = lambda: None,
     tell: Tell = lambda _part, _text: None,
+    **seconds: float,
 ) -> Worker:
     """A part at work until its turn says stop."""
     stopping = threading.Event()
@@ -43,13 +43,13 @@ def run(
             stopping.set()
             return 0
 
-    worker = Worker(Part("p", stops, 0.0, problem), state or platform.state, platform.clock, "me", stopping, tell)
+    part = Part("p", stops, 0.0, problem)
+    worker = Worker(part, state or platform.state, platform.clock, "me", stopping, tell, **seconds)
     serve([worker], stopping)
     return worker
 
 
-def test_a_part_that_fails_is_tried_again_and_says_why(platform: Platform, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(workers, "LONGEST_PAUSE_S", 0.01)
+def test_a_part_that_fails_is_tried_again_and_says_why(platform: Platform) -> None:
     answers = iter([ValueError("secret text"), 3, PermanentError("the table is gone"), 4])
 
     def turn() -> int:
@@ -58,15 +58,12 @@ def test_a_part_that_fails_is_tried_again_and_says_why(platform: Platform, monke
             raise answer
         return answer
 
-    worker = run(platform, turn)
+    worker = run(platform, turn, longest_pause_s=0.01)
     assert (worker.done, worker.failed) == (7, 2)
 
 
 @pytest.mark.parametrize("failure", [OSError(28, "No space left on device"), SystemExit(1)], ids=["full", "no reader"])
-def test_a_line_that_cannot_be_written_ends_no_part(
-    platform: Platform, monkeypatch: pytest.MonkeyPatch, failure: BaseException
-) -> None:
-    monkeypatch.setattr(workers, "LONGEST_PAUSE_S", 0.01)
+def test_a_line_that_cannot_be_written_ends_no_part(platform: Platform, failure: BaseException) -> None:
     answers = iter([PermanentError("the table is gone"), 3])
 
     def turn() -> int:
@@ -78,7 +75,7 @@ def test_a_line_that_cannot_be_written_ends_no_part(
     def tell(_part: str, _text: str) -> None:
         raise failure
 
-    assert run(platform, turn, tell=tell).done == 3
+    assert run(platform, turn, tell=tell, longest_pause_s=0.01).done == 3
 
 
 def test_a_part_that_ends_ends_all_and_says_which_and_why(platform: Platform) -> None:
@@ -116,10 +113,7 @@ def test_a_part_that_cannot_be_started_leaves_no_other_running(
     assert not [thread for thread in threading.enumerate() if thread.name == "first"]
 
 
-def test_a_part_is_heard_of_during_a_turn_however_long_and_no_longer_when_it_ended(
-    platform: Platform, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(workers, "BEAT_S", 0.01)
+def test_a_part_is_heard_of_during_a_turn_however_long_and_no_longer_when_it_ended(platform: Platform) -> None:
     beats: set[int] = set()
 
     def turn() -> int:
@@ -129,18 +123,28 @@ def test_a_part_is_heard_of_during_a_turn_however_long_and_no_longer_when_it_end
             beats.update(int(found.row["beat_at"] or 0) for found in platform.state.rows(WORKERS))
         raise StopIteration
 
-    run(platform, turn)
+    run(platform, turn, beat_s=0.01)
     assert len(beats) >= 3
     assert heard_of(platform.state, platform.clock, "p").workers == 0
 
 
-def test_a_state_store_that_refuses_ends_no_part(platform: Platform) -> None:
-    class Broken:
-        def __getattr__(self, name: str) -> Any:
-            raise PermanentError("the file is no database")
+class Broken:
+    """A state store that refuses everything."""
 
+    def __getattr__(self, name: str) -> Any:
+        raise PermanentError("the file is no database")
+
+
+def test_a_state_store_that_refuses_ends_no_part(platform: Platform) -> None:
     answers = iter([1, 2])
     assert run(platform, lambda: next(answers), state=Broken()).done == 3
+
+
+def test_a_beat_by_hand_says_why_the_state_store_refuses(platform: Platform) -> None:
+    worker = Worker(Part("p", lambda: 0, 1), Broken(), platform.clock, "me", threading.Event())  # type: ignore[arg-type]
+    with pytest.raises(PermanentError, match="the file is no database"):
+        worker.beat()
+    worker.forget()
 
 
 def test_a_worker_whose_beat_is_old_or_of_another_time_is_not_counted(platform: Platform, clock: Clock) -> None:

@@ -208,7 +208,7 @@ def several(runtime: Embedded) -> Embedded:
 
 def test_status_counts_what_somebody_has_to_look_at(several: Embedded) -> None:
     (found,) = status(several.sources())
-    assert (found.errors, found.parse_errors) == (1, 0)
+    assert found.open_errors == {"parse_errors": 0, "errors": 1}
 
 
 @pytest.mark.parametrize(

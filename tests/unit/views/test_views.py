@@ -106,7 +106,7 @@ def test_rows_lag_errors_and_the_newest_batch_are_told(runtime: Embedded, source
     published(platform, "later")
     found = only(sources)
     assert (found.raw_rows, found.standardized_rows, found.curated_rows, found.lag_rows) == (5, 2, 1, 1)
-    assert (found.parse_errors, found.errors) == (1, 1)
+    assert found.open_errors == {"parse_errors": 1, "errors": 1}
     assert found.last_batch == "2611150801000000-y"
     assert found.last_batch_at is not None
     assert f"{found.last_batch_at:%H:%M}" == "08:01"

@@ -1,7 +1,7 @@
-"""What boto3 raises, as one line of ours: an outage is retried, everything else needs a person."""
+"""Clients for AWS, and boto3's errors as one line of ours: an outage is retried, all else needs a person."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Container, Iterator
+from contextlib import ContextDecorator, contextmanager
 from typing import Any, TypedDict, Unpack
 
 import boto3
@@ -22,14 +22,14 @@ MISSING = {
     *("404", "AWS.SimpleQueueService.NonExistentQueue", "EntityNotFoundException", "NoSuchBucket"),
     *("QueueDoesNotExist", "ResourceNotFoundException"),
 }
+ATTEMPTS, DYNAMODB_ATTEMPTS = 4, 6
 CONNECT_S = 5.0
 ANSWER_S = 15.0
 
 
 class Reach(TypedDict, total=False):
-    """How a client reaches its service; region and credentials come from the environment unless given."""
+    """How a client reaches its service; region and credentials come from the environment."""
 
-    region: str | None
     endpoint: str | None
     attempts: int
     answer_s: float
@@ -45,13 +45,12 @@ class _NotAskedError(Exception):
 def connect(service: str, **reach: Unpack[Reach]) -> Any:
     """A client that threads may share."""
     answer_s, may_call = reach.get("answer_s", ANSWER_S), reach.get("may_call")
-    retries: Any = {"mode": "standard", "total_max_attempts": reach.get("attempts", 4)}
+    attempts = reach.get("attempts", DYNAMODB_ATTEMPTS if service == "dynamodb" else ATTEMPTS)
+    retries: Any = {"mode": "standard", "total_max_attempts": attempts}
     connect_s = min(CONNECT_S, answer_s / 2)
     config = Config(retries=retries, connect_timeout=connect_s, read_timeout=answer_s, max_pool_connections=32)
     with answering(service, "anything", RetryableError):
-        client: Any = boto3.client(
-            service, region_name=reach.get("region"), endpoint_url=reach.get("endpoint"), config=config
-        )
+        client: Any = boto3.client(service, endpoint_url=reach.get("endpoint"), config=config)
 
     def check(**_: object) -> None:
         if may_call and not may_call():
@@ -72,6 +71,22 @@ def answering(service: str, subject: str, unavailable: type[RetryableError]) -> 
         raise _answered(error, service, subject, unavailable) from error
     except BotoCoreError as error:
         raise _unanswered(error, service, subject, unavailable) from error
+
+
+@contextmanager
+def allowing(codes: Container[str]) -> Iterator[None]:
+    """Suppress an error answer with one of these codes; the caller continues after the block."""
+    try:
+        yield
+    except ClientError as error:
+        if code_of(error) not in codes:
+            raise
+
+
+def pages(client: Any, operation: str, about: ContextDecorator, **arguments: Any) -> Iterator[Any]:
+    """The pages of a listing, each requested when it is read; `about` translates the failure of any of them."""
+    listing = iter(client.get_paginator(operation).paginate(**arguments))
+    return iter(about(lambda: next(listing, None)), None)
 
 
 def code_of(error: ClientError) -> str:

@@ -1,9 +1,9 @@
 """The delivery stream on Firehose."""
 
 from collections.abc import Sequence
-from typing import Any, Self, Unpack
+from typing import Any
 
-from leanops.adapters.aws.answers import Reach, answering, connect
+from leanops.adapters.aws.answers import answering
 from leanops.domain.errors import DeliveryUnavailableError, PermanentError
 from leanops.domain.groups import in_groups
 from leanops.ports.delivery import MAX_RECORD_BYTES
@@ -18,13 +18,8 @@ class FirehoseDelivery:
     def __init__(self, client: Any, stream: str) -> None:
         self._client, self._stream = client, stream
 
-    @classmethod
-    def connect(cls, stream: str, **reach: Unpack[Reach]) -> Self:
-        """A stream with a client of its own."""
-        return cls(connect("firehose", **reach), stream)
-
     def put(self, records: Sequence[bytes]) -> list[int]:
-        """In as many calls as needed; after an outage that is not in the first call, the rest is to be put again."""
+        """In several calls if needed; after an outage that is not in the first call, the rest is to be put again."""
         if any(len(record) > MAX_RECORD_BYTES for record in records):
             raise PermanentError(
                 f"a record is larger than the {MAX_RECORD_BYTES} bytes the stream takes; archive it as a dead letter"
@@ -40,9 +35,6 @@ class FirehoseDelivery:
                     raise
                 return [*left, *positions[some[0] :]]
         return left
-
-    def close(self) -> None:
-        self._client.close()
 
     def _put(self, records: Sequence[bytes], positions: Sequence[int]) -> list[int]:
         """The positions Firehose did not take, by its answer for each record."""

@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, Self, Unpack
+from typing import Any, Self
 
-from leanops.adapters.aws.answers import Reach, answering, connect
+from leanops.adapters.aws.answers import answering, connect, pages
 from leanops.domain.errors import PartlySentError, PermanentError, QueueUnavailableError
 from leanops.domain.groups import batched, in_groups
 from leanops.ports.queue import MAX_RECEIVES, RETENTION_MS, Depth, Outgoing, Receipt, Received, dead_letter_queue
@@ -45,14 +45,9 @@ class SqsQueue:
         self._urls: dict[str, str] = {}
 
     @classmethod
-    def connect(cls, *, prefix: str = "", max_bytes: int = MAX_BYTES, wait_s: int = 1, **reach: Unpack[Reach]) -> Self:
-        """A queue with a client of its own."""
-        return cls(connect("sqs", **reach), prefix=prefix, max_bytes=max_bytes, wait_s=wait_s)
-
-    @classmethod
     def from_url(cls, url: str, _clock_ms: Callable[[], int], _shortage: Callable[[], str | None]) -> Self:
         """The queues of an account whose names begin with the prefix: sqs:PREFIX."""
-        return cls.connect(prefix=url.partition(":")[2])
+        return cls(connect("sqs"), prefix=url.partition(":")[2])
 
     def create(self, queue: str) -> None:
         """An existing queue is left unchanged."""
@@ -79,7 +74,7 @@ class SqsQueue:
         return again
 
     def receive(self, queue: str, at_most: int, visibility_s: float) -> list[Received]:
-        """Ten a call, until a call returns fewer."""
+        """Ten messages a call, until a call returns fewer."""
         received: list[Received] = []
         while len(received) < at_most:
             count = min(PER_CALL, at_most - len(received))
@@ -130,9 +125,8 @@ class SqsQueue:
 
     def _names(self) -> list[str]:
         """Every queue with our prefix; a queue that was just deleted may be listed for a minute."""
-        with answering("SQS", f"queues {self._prefix}*", QueueUnavailableError):
-            pages = self._client.get_paginator("list_queues").paginate(QueueNamePrefix=self._prefix)
-            urls = [url for page in pages for url in page.get("QueueUrls", [])]
+        listing = pages(self._client, "list_queues", self._about("*"), QueueNamePrefix=self._prefix)
+        urls = [url for page in listing for url in page.get("QueueUrls", [])]
         return sorted(url.rpartition("/")[2].removeprefix(self._prefix) for url in urls)
 
     def _url(self, queue: str) -> str:
@@ -227,7 +221,7 @@ class SqsQueue:
 
 def escaped(text: str) -> str:
     """JSON text without the characters SQS refuses; it decodes to the same."""
-    return _REFUSED.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+    return _REFUSED.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
 def _seconds(seconds: float) -> int:

@@ -1,9 +1,9 @@
 """Consumption on AWS: Lambda's event source mappings, one per queue, switched on and off."""
 
 from collections.abc import Callable, Iterator
-from typing import Any, Self, TypeVar, Unpack
+from typing import Any, TypeVar
 
-from leanops.adapters.aws.answers import Reach, answering, connect, is_missing
+from leanops.adapters.aws.answers import answering, is_missing, pages
 from leanops.domain.errors import PermanentError, QueueUnavailableError
 
 Answer = TypeVar("Answer")
@@ -18,11 +18,6 @@ class EventSourceSwitch:
         self._client, self._function, self._prefix = client, function, prefix
         self._mappings: dict[str, str] = {}
 
-    @classmethod
-    def connect(cls, function: str, *, prefix: str = "", **reach: Unpack[Reach]) -> Self:
-        """A switch with a client of its own."""
-        return cls(connect("lambda", **reach), function, prefix=prefix)
-
     def stop(self, queue: str) -> None:
         self._turn(queue, on=False)
 
@@ -32,9 +27,6 @@ class EventSourceSwitch:
     def is_on(self, queue: str) -> bool:
         """Whether the queue is consumed, or about to be."""
         return self._of_mapping(queue, lambda uuid: self._client.get_event_source_mapping(UUID=uuid)["State"] in ON)
-
-    def close(self) -> None:
-        self._client.close()
 
     def _turn(self, queue: str, *, on: bool) -> None:
         # Checked first, because a mapping cannot be changed while its last change is in progress.
@@ -64,9 +56,8 @@ class EventSourceSwitch:
 
     def _all(self) -> Iterator[tuple[str, str]]:
         """Every queue the function consumes, and the id of its mapping."""
-        with answering("Lambda", f"function {self._function}", QueueUnavailableError):
-            pages = list(self._client.get_paginator("list_event_source_mappings").paginate(FunctionName=self._function))
-        for page in pages:
+        about = answering("Lambda", f"function {self._function}", QueueUnavailableError)
+        for page in pages(self._client, "list_event_source_mappings", about, FunctionName=self._function):
             for mapping in page["EventSourceMappings"]:
                 name = mapping["EventSourceArn"].rpartition(":")[2]
                 if name.startswith(self._prefix):

@@ -12,7 +12,7 @@ from uuid import uuid4
 from leanops.domain.errors import FileRefusedError, FilesUnavailableError, PermanentError
 from leanops.ports.files import checked_name
 
-# What may be wrong with one name in a folder that is well. A full disk is wrong with all of them.
+# Errors that may concern one name only, while the folder is sound. A full disk concerns all names.
 _OF_ONE_NAME = {
     *(errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG, errno.EIO, errno.ELOOP),
     *(errno.ENOTDIR, errno.EISDIR, errno.EEXIST),
@@ -20,7 +20,7 @@ _OF_ONE_NAME = {
 
 
 class Folder:
-    """The Files port on a folder; a name stays inside it, links count for nothing, and a file is there whole."""
+    """The Files port on a folder; names stay inside it, links are not followed, and files are written whole."""
 
     def __init__(self, root: Path) -> None:
         self._root = root.resolve()
@@ -32,7 +32,7 @@ class Folder:
             write_whole(path, data)
 
     def replace(self, name: str, before: bytes | None, data: bytes) -> bool:
-        """Under a lock, for a folder knows no conditional write."""
+        """Under a lock, because a folder has no conditional write."""
         with self._answering(name):
             self._root.mkdir(parents=True, exist_ok=True)
             with (self._root / LOCK).open("a") as lock:
@@ -43,20 +43,18 @@ class Folder:
                 return True
 
     def get(self, name: str) -> bytes | None:
-        path = self._path(name)
         with self._answering(name):
             try:
-                return path.read_bytes()
+                return self._path(name).read_bytes()
             except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
                 return None
 
     def delete(self, name: str) -> None:
-        path = self._path(name)
         with self._answering(name):
-            path.unlink(missing_ok=True)
+            self._path(name).unlink(missing_ok=True)
 
     def delete_same(self, name: str, data: bytes) -> None:
-        """Out of the way first, so that what is compared is what is removed."""
+        """Renamed first, so that the file that is compared is the one that is removed."""
         path = self._path(name)
         aside = path.with_name(f"{SCRATCH}{uuid4().hex}")
         with self._answering(name):
@@ -65,15 +63,14 @@ class Folder:
             except (FileNotFoundError, NotADirectoryError):
                 return
             if aside.read_bytes() != data:
-                # A link, for a rename would replace a file that has come since.
+                # A link, because a rename would replace a file that has come since.
                 with suppress(FileExistsError):
                     path.hardlink_to(aside)
             aside.unlink()
 
     def make_folder(self, name: str) -> None:
-        path = self._path(name)
         with self._answering(name):
-            path.mkdir(parents=True, exist_ok=True)
+            self._path(name).mkdir(parents=True, exist_ok=True)
 
     def place(self, name: str) -> str:
         """Its path."""
@@ -81,8 +78,8 @@ class Folder:
 
     def names(self, prefix: str) -> Iterator[str]:
         with self._answering(prefix):
-            found = [path for path in self._root.rglob("*") if path.is_file() and not path.is_symlink()]
-        names = (path.relative_to(self._root).as_posix() for path in found if not path.name.startswith(SCRATCH))
+            paths = [path for path in self._root.rglob("*") if path.is_file() and not path.is_symlink()]
+        names = (path.relative_to(self._root).as_posix() for path in paths if not path.name.startswith(SCRATCH))
         yield from sorted(name for name in names if name.startswith(prefix))
 
     def _path(self, name: str) -> Path:
@@ -96,11 +93,11 @@ class Folder:
         try:
             yield
         except OSError as refused:
-            is_well = self._root.is_dir() and os.access(self._root, os.R_OK | os.W_OK | os.X_OK)
-            error = FileRefusedError if is_well and refused.errno in _OF_ONE_NAME else FilesUnavailableError
-            why = refused.strerror or type(refused).__name__
+            is_sound = self._root.is_dir() and os.access(self._root, os.R_OK | os.W_OK | os.X_OK)
+            error = FileRefusedError if is_sound and refused.errno in _OF_ONE_NAME else FilesUnavailableError
+            reason = refused.strerror or type(refused).__name__
             raise error(
-                f"the file {name} cannot be read or written ({why}); check the folder, its rights and space"
+                f"the file {name} cannot be read or written ({reason}); check the folder, its rights and space"
             ) from refused
 
 
@@ -116,10 +113,10 @@ def write_whole(path: Path, data: bytes) -> None:
 
 
 def write_new(path: Path, data: bytes) -> None:
-    """Put a file in place in one step, unless there is one already."""
+    """Put a file in place in one step, unless it exists already."""
     with _written(path.parent, data) as scratch:
         try:
-            # A link, for a rename would replace what another has put there meanwhile.
+            # A link, because a rename would replace what another process has put there meanwhile.
             path.hardlink_to(scratch)
         except FileExistsError:
             return
@@ -145,7 +142,7 @@ def _written(folder: Path, data: bytes) -> Iterator[Path]:
 
 
 def _make_folder(path: Path) -> None:
-    """Make a folder and those above it; each new name is on disk."""
+    """Create a folder and those above it; each new name is on disk."""
     new = [folder for folder in (path, *path.parents) if not folder.exists()]
     path.mkdir(parents=True, exist_ok=True)
     for folder in new:

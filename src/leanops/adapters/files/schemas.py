@@ -44,8 +44,8 @@ class SchemaFiles:
     def versions(self, topic: str) -> list[int]:
         """Every version that can be read, in order; one that was put into active/ by hand counts."""
         names = map(_ARCHIVED.fullmatch, self._files.names(f"{check_topic(topic)}/archive/"))
-        now = self.active(topic)
-        return sorted({int(found[1]) for found in names if found} | ({now.version} if now else set()))
+        active = self.active(topic)
+        return sorted({int(name[1]) for name in names if name} | ({active.version} if active else set()))
 
     def keep(self, topic: str, version: int, text: str) -> None:
         """Put a version into the archive, once and for all."""
@@ -59,26 +59,26 @@ class SchemaFiles:
         if data is None:
             raise UsageError(f"topic {topic!r} has no schema version {version}; see: leanops schema history {topic}")
         before = self._files.get(_active(topic))
-        self._check_newer(topic, version)
-        self._keep_active(topic)
+        if before is not None:
+            self._keep_active(topic, before, version)
         if before != data and not self._files.replace(_active(topic), before, data):
             raise CommitRefusedError(f"{topic}: another schema became active meanwhile; version {version} did not")
 
     def topics(self) -> dict[str, str]:
         """Topic → table_name of every active schema; a file that cannot be read hides none of the others."""
-        found = [name[1] for name in map(_ACTIVE.fullmatch, self._files.names("")) if name]
+        topics = [name[1] for name in map(_ACTIVE.fullmatch, self._files.names("")) if name]
         with ThreadPoolExecutor(READERS) as readers:
-            tables = dict(zip(found, readers.map(self._table, found), strict=True))
-        return {topic: table for topic, table in tables.items() if table}
+            tables = zip(topics, readers.map(self._table, topics), strict=True)
+        return {topic: table for topic, table in tables if table}
 
     def make_place(self, topic: str) -> None:
-        """Let `pending/` be there before anybody puts a file into it."""
+        """Create `pending/`, so that people find where to put a file."""
         self._files.make_folder(f"{check_topic(topic)}/pending")
 
     def pending(self) -> list[Pending]:
         """The files that wait to become active; drafts do not."""
-        found = [name for name in map(_PENDING.fullmatch, self._files.names("")) if name]
-        return [Pending(name[1], name[2]) for name in found if not name[2].endswith(".draft.json")]
+        names = [name for name in map(_PENDING.fullmatch, self._files.names("")) if name]
+        return [Pending(name[1], name[2]) for name in names if not name[2].endswith(".draft.json")]
 
     def read_pending(self, topic: str, name: str) -> bytes | None:
         """A file that waits, or None."""
@@ -106,11 +106,11 @@ class SchemaFiles:
             self._files.delete(name)
 
     def draft(self, topic: str, text: str, *, replace: bool = False) -> str:
-        """Write a file that waits for a person, not for us; its name. What a person may have changed is kept."""
+        """Write a file that waits for a person, not for us; its name. A draft that differs is not overwritten."""
         place = _pending(check_topic(topic), DRAFT)
         if not replace and self._files.get(place) not in (None, text.encode()):
             raise UsageError(
-                f"schemas/{place} is a draft that says something else; deploy or delete it, or replace it with: "
+                f"schemas/{place} is a draft with another content; deploy or delete it, or replace it with: "
                 f"leanops schema infer {topic} --force"
             )
         self._files.put(place, text.encode())
@@ -120,48 +120,49 @@ class SchemaFiles:
         """Where a person finds a file that waits."""
         return self._files.place(_pending(topic, name))
 
-    def _check_newer(self, topic: str, version: int) -> None:
-        """Versions only rise: who comes late must not bring an older one back."""
-        with suppress(InvalidSchemaError):
-            now = self.active(topic)
-            if now and now.version > version:
-                raise CommitRefusedError(f"{topic}: schema version {now.version} is active already, after {version}")
-
     def _active_at(self, topic: str, version: int) -> Schema | None:
-        """The active schema if it has this version: it is what was in force, whatever the archive says."""
+        """The active schema if it has this version: it was in force, whatever the archive holds."""
         with suppress(InvalidSchemaError):
-            now = self.active(topic)
-            return now if now and now.version == version else None
+            active = self.active(topic)
+            return active if active and active.version == version else None
         return None
 
-    def _keep_active(self, topic: str) -> None:
-        """The archive says what was in force, even of a file that was put into active/ by hand."""
+    def _keep_active(self, topic: str, data: bytes, version: int) -> None:
+        """Archive what is replaced, even a file that was put into active/ by hand; a newer version is not replaced."""
         try:
-            now = self.active(topic)
+            active = _parsed(_active(topic), data)
         except InvalidSchemaError:
             return
-        data = self._files.get(_active(topic))
-        if now and data is not None and self._files.get(_archived(topic, now.version)) != data:
-            self._files.put(_archived(topic, now.version), data)
+        if active.version > version:
+            raise CommitRefusedError(f"{topic}: schema version {active.version} is active already, after {version}")
+        if self._files.get(_archived(topic, active.version)) != data:
+            self._files.put(_archived(topic, active.version), data)
 
     def _table(self, topic: str) -> str | None:
-        try:
-            schema = self.active(topic)
-        except (InvalidSchemaError, InvalidTopicError):
-            return None
-        return schema.table_name if schema else None
+        with suppress(InvalidSchemaError, InvalidTopicError):
+            active = self.active(topic)
+            return active.table_name if active else None
+        return None
 
     def _read(self, name: str) -> Schema | None:
-        text = self._text(name)
-        return None if text is None else schema_from_json(text, f"schemas/{name}", is_kept=True)
+        data = self._files.get(name)
+        return None if data is None else _parsed(name, data)
 
     def _text(self, name: str) -> str | None:
         data = self._files.get(name)
-        try:
-            return None if data is None else data.decode()
-        except UnicodeDecodeError:
-            broken = Problem(Code.NOT_UTF8, "", "not UTF-8", "save the file as UTF-8")
-            raise InvalidSchemaError(f"schemas/{name}", [broken]) from None
+        return None if data is None else _decoded(name, data)
+
+
+def _parsed(name: str, data: bytes) -> Schema:
+    return schema_from_json(_decoded(name, data), f"schemas/{name}", is_kept=True)
+
+
+def _decoded(name: str, data: bytes) -> str:
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        broken = Problem(Code.NOT_UTF8, "", "not UTF-8", "save the file as UTF-8")
+        raise InvalidSchemaError(f"schemas/{name}", [broken]) from None
 
 
 def _active(topic: str) -> str:

@@ -22,9 +22,9 @@ _JAVA_CLASS = re.compile(r"^(?:Caused by: )?((?:[a-z]\w*\.){2,}[A-Z][\w$]*(?:Exc
 class Traces:
     """Keeps the last megabyte of traces, and the megabyte before it as `failures.log.1`.
 
-    Of a foreign exception its class and frames are written, but not its text: an engine may quote a payload there.
-    Java's part, which is in that text, leaves the names of its classes and its frames. Only what the system says of
-    a file or a connection is written as it is; it names no more than those.
+    The class and frames of a foreign exception are written, but not its text: an engine may quote a payload there.
+    Of a Java trace inside that text, the class names and frames are written. Only the system's message about a file or
+    a connection is written as it is; it names nothing else.
     """
 
     def __init__(self, folder: Path, clock: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
@@ -32,7 +32,7 @@ class Traces:
         self._clock = clock
 
     def keep(self, failure: BaseException) -> bool:
-        """Write a trace; whether it could be written. A disk that is full must not add a failure to the failure."""
+        """Write a trace; whether it could be written. A full disk must not cause a second failure."""
         try:
             self.file.parent.mkdir(mode=0o700, exist_ok=True)
             if self.file.exists() and self.file.stat().st_size > MOST_BYTES:
@@ -58,12 +58,12 @@ def _lines(failure: BaseException, seen: set[int]) -> Iterator[str]:
         yield "which led to"
     frames = [line for part in traceback.format_tb(failure.__traceback__) for line in part.splitlines()]
     yield from frames[-MOST_LINES:]
-    yield f"{type(failure).__module__}.{type(failure).__qualname__}: {_said(failure)}"
+    yield f"{type(failure).__module__}.{type(failure).__qualname__}: {_message(failure)}"
     if not isinstance(failure, LeanOpsError):
         yield from _java_lines(failure)
 
 
-def _said(failure: BaseException) -> str:
+def _message(failure: BaseException) -> str:
     if isinstance(failure, LeanOpsError):
         return str(failure)
     if isinstance(failure, OSError) and failure.errno:
@@ -76,6 +76,6 @@ def _java_lines(failure: BaseException) -> Iterator[str]:
         text = str(failure)
     except Exception:  # noqa: BLE001 - py4j asks Java for the text, and Java may be gone
         return
-    found = sorted([*_JAVA_CLASS.finditer(text), *_JAVA_FRAME.finditer(text)], key=lambda match: match.start())
-    for match in found[:MOST_LINES]:
+    matches = sorted([*_JAVA_CLASS.finditer(text), *_JAVA_FRAME.finditer(text)], key=lambda match: match.start())
+    for match in matches[:MOST_LINES]:
         yield f"  {match[match.lastindex or 0].strip()}"

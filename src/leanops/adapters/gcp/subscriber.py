@@ -1,7 +1,6 @@
 """Pub/Sub over raw gRPC: many streaming pulls in one event loop, on protobuf messages without a wrapper."""
 
 import asyncio
-import os
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -43,11 +42,6 @@ class PubSub:
         self._credentials = None if emulator else _credentials()
         self._seats: list[_Seats] = []
         self._calls: Any = None
-
-    @classmethod
-    def from_environment(cls) -> "PubSub":
-        """As PUBSUB_EMULATOR_HOST says, or with the credentials that the environment gives."""
-        return cls(os.environ.get("PUBSUB_EMULATOR_HOST"))
 
     async def pull(
         self, subscription: str, limits: PullLimits, stopping: asyncio.Event
@@ -103,8 +97,8 @@ class PubSub:
 
     @contextmanager
     def _seat(self) -> Iterator[Any]:
-        """A channel with room for a stream more."""
-        seats = next((one for one in self._seats if one.taken < STREAMS_PER_CHANNEL), None)
+        """A channel with room for one more stream."""
+        seats = next((seats for seats in self._seats if seats.taken < STREAMS_PER_CHANNEL), None)
         if seats is None:
             seats = _Seats(self._channel())
             self._seats.append(seats)
@@ -140,8 +134,8 @@ def _credentials() -> Any:
 
 
 async def _heartbeat(call: Any, stopping: asyncio.Event) -> None:
-    """Say something now and then, because a silent stream is cut; say goodbye when told to stop."""
-    # Whatever ends the stream is told to its reader.
+    """Write now and then, because a silent stream is cut; end the stream in good order when stopping."""
+    # Whatever ends the stream is raised where it is read.
     with suppress(grpc.RpcError, aio.UsageError, asyncio.InvalidStateError):
         while not stopping.is_set():
             with suppress(TimeoutError):

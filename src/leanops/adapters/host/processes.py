@@ -43,11 +43,11 @@ class HostProcesses:
 def _start(number: int) -> str | None:
     """When a process started, in ticks since the boot; "" if it has ended unreaped, None if unknown."""
     try:
-        said = (PROC / str(number) / "stat").read_text()
+        text = (PROC / str(number) / "stat").read_text()
     except OSError:
         return None
     # The name, in parentheses, may hold anything; the state is the first word after it, the start the twentieth.
-    words = said.rpartition(")")[2].split()
+    words = text.rpartition(")")[2].split()
     return "" if words[0] in "ZX" else words[19]
 
 

@@ -45,12 +45,12 @@ from leanops.domain.table.history import Snapshot, TableView
 from leanops.ports.tables import NO_FILTER, Between, StartsWith, Where
 
 Result = TypeVar("Result")
-# What is to be removed is often not there, and nobody has to be told.
+# Rows to be removed are often not there, and nobody needs a warning.
 warnings.filterwarnings("ignore", "Delete operation did not match any records")
 
 
 _filters: Any = expressions
-"""Their constructors take what their types do not say."""
+"""As Any: the constructors accept more than their types declare."""
 
 
 class IcebergCatalog:
@@ -66,9 +66,9 @@ class IcebergCatalog:
             return None
 
     def create(self, name: str, definition: TableDefinition) -> TableView:
-        found = self.load(name)
-        if found:
-            return found
+        existing = self.load(name)
+        if existing:
+            return existing
         self._create_database(name.split(".")[0])
         schema = iceberg_schema(definition)
         # Another process may be first; its table is the same.
@@ -82,7 +82,7 @@ class IcebergCatalog:
         try:
             self._catalog.create_namespace_if_not_exists(name)
         except Exception:
-            # Two workers may both find it missing; what the later one is told depends on the catalog.
+            # Two workers may both find it missing; what the later one gets depends on the catalog.
             if not self._catalog.namespace_exists(name):
                 raise
 
@@ -108,24 +108,13 @@ class IcebergCatalog:
         return _view(name, self._catalog.load_table(name))
 
     def append(self, name: str, rows: Sequence[Mapping[str, Any]], properties: Mapping[str, str] | None = None) -> None:
-        if not rows:
-            return
-
-        def append(table: Table) -> None:
-            transaction = Append(table)
-            data = pa.Table.from_pylist(list(rows), schema=table.schema().as_arrow())
-            transaction.append(data, snapshot_properties=dict(properties or {}))
-            transaction.commit_transaction()
-
-        self._retried(name, append)
+        if rows:
+            self._retried(name, lambda table: _append(table, rows, properties))
 
     def append_planned(self, name: str, plan: Callable[[], Sequence[Mapping[str, Any]]]) -> None:
         def append(table: Table) -> None:
-            rows = list(plan())
-            if rows:
-                transaction = Append(table)
-                transaction.append(pa.Table.from_pylist(rows, schema=table.schema().as_arrow()))
-                transaction.commit_transaction()
+            if rows := plan():
+                _append(table, rows)
 
         self._retried(name, append)
 
@@ -189,8 +178,7 @@ class IcebergCatalog:
             if only_at not in (None, table.metadata.current_snapshot_id):
                 return False
             with Once(table) as transaction:
-                data = pa.Table.from_pylist(list(rows), schema=table.schema().as_arrow())
-                transaction.overwrite(data, overwrite_filter=_expression(where))
+                transaction.overwrite(_arrow(table, rows), overwrite_filter=_expression(where))
             return True
 
         return self._retried(name, overwrite)
@@ -203,7 +191,7 @@ class IcebergCatalog:
         return table.scan(selected_fields=(table.schema().fields[0].name,)).count()
 
     def partitions(self, name: str, snapshot_id: int) -> Mapping[tuple[Any, ...], int]:
-        found: Counter[tuple[Any, ...]] = Counter()
+        rows: Counter[tuple[Any, ...]] = Counter()
         table = self._catalog.load_table(name)
         snapshot = table.metadata.snapshot_by_id(snapshot_id)
         for manifest in snapshot.manifests(table.io) if snapshot else ():
@@ -211,8 +199,8 @@ class IcebergCatalog:
                 for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=True):
                     values: Any = entry.data_file.partition
                     key = tuple(_partition_value(field, values[at]) for at, field in enumerate(table.spec().fields))
-                    found[key] += entry.data_file.record_count
-        return found
+                    rows[key] += entry.data_file.record_count
+        return rows
 
     def take_place(
         self, name: str, source: str, snapshot_id: int, summary: Mapping[str, str], *, only_at: int | None, after: int
@@ -258,12 +246,7 @@ class IcebergCatalog:
             self._catalog.register_table(name, self._catalog.load_table(source).metadata_location)
 
     def mark(self, name: str, properties: Mapping[str, str]) -> None:
-        def commit(table: Table) -> None:
-            transaction = Append(table)
-            transaction.append(table.schema().as_arrow().empty_table(), snapshot_properties=dict(properties))
-            transaction.commit_transaction()
-
-        self._retried(name, commit)
+        self._retried(name, lambda table: _append(table, [], properties))
 
     def roll_back(self, name: str, snapshot_id: int | None, *, only_at: int | None) -> None:
         def move(table: Table) -> None:
@@ -288,8 +271,19 @@ class IcebergCatalog:
         return retrying(lambda: change(self._catalog.load_table(name)))
 
 
+def _append(table: Table, rows: Sequence[Mapping[str, Any]], properties: Mapping[str, str] | None = None) -> None:
+    """One commit with these rows; without rows it is a commit all the same."""
+    transaction = Append(table)
+    transaction.append(_arrow(table, rows), snapshot_properties=dict(properties or {}))
+    transaction.commit_transaction()
+
+
+def _arrow(table: Table, rows: Sequence[Mapping[str, Any]]) -> pa.Table:
+    return pa.Table.from_pylist(list(rows), schema=table.schema().as_arrow())
+
+
 def _remove_schemas(transaction: Transaction, table: Table) -> None:
-    """Of schemas that no snapshot names nobody needs more than the newest: each holds all columns once more."""
+    """Remove the schemas that no snapshot names, except the current one: each lists all columns again."""
     named = {table.metadata.current_schema_id, *(snapshot.schema_id for snapshot in table.metadata.snapshots)}
     idle = [schema.schema_id for schema in table.metadata.schemas if schema.schema_id not in named]
     if idle:
@@ -322,17 +316,17 @@ def _view(name: str, table: Table) -> TableView:
 
 
 def _taken(
-    found: IcebergSnapshot, snapshot_id: int, number: int, schema_id: int | None, summary: Mapping[str, str]
+    source: IcebergSnapshot, snapshot_id: int, number: int, schema_id: int | None, summary: Mapping[str, str]
 ) -> IcebergSnapshot:
-    """The same files as a snapshot without a past: what was committed before it is no ancestor."""
-    said = found.summary.additional_properties if found.summary else {}
-    totals = {key: value for key, value in said.items() if key.startswith("total-")}
+    """A snapshot of the same files that has no parent: earlier commits are not its ancestors."""
+    properties = source.summary.additional_properties if source.summary else {}
+    totals = {key: value for key, value in properties.items() if key.startswith("total-")}
     return IcebergSnapshot(
         snapshot_id=snapshot_id,
         parent_snapshot_id=None,
         sequence_number=number,
         timestamp_ms=time.time_ns() // 1_000_000,
-        manifest_list=found.manifest_list,
+        manifest_list=source.manifest_list,
         summary=Summary(Operation.OVERWRITE, **totals, **summary),
         schema_id=schema_id,
     )

@@ -69,11 +69,11 @@ def fetch_jars(coordinates: Sequence[str], pins: Mapping[str, str]) -> list[Path
 
 def retrieve(coordinate: str, scratch: Path, *options: str) -> list[Path]:
     """Let Ivy download a coordinate into `scratch`, with all it depends on unless an option of Ivy says otherwise."""
-    java, found = java_home() / "bin" / "java", scratch / "found"
+    java, target = java_home() / "bin" / "java", scratch / "jars"
     ivy = next(Path(str(_pyspark().__file__)).parent.glob("jars/ivy-*.jar"))
     wanted = ["-dependency", *coordinate.split(":"), "-confs", "default", *options, "-cache", f"{scratch}/cache"]
-    target = ["-retrieve", f"{found}/[artifact]-[revision](-[classifier]).[ext]", "-warn"]
-    command = [str(java), *_trust(scratch / "trust.jks"), "-cp", str(ivy), "org.apache.ivy.Main", *wanted, *target]
+    layout = ["-retrieve", f"{target}/[artifact]-[revision](-[classifier]).[ext]", "-warn"]
+    command = [str(java), *_trust(scratch / "trust.jks"), "-cp", str(ivy), "org.apache.ivy.Main", *wanted, *layout]
     try:
         run = subprocess.run(
             command, capture_output=True, text=True, errors="replace", timeout=DOWNLOAD_SECONDS, check=False
@@ -84,12 +84,12 @@ def retrieve(coordinate: str, scratch: Path, *options: str) -> list[Path]:
         raise EngineUnavailableError(
             f"{coordinate}: no end after {DOWNLOAD_SECONDS} s; check the network, try again"
         ) from None
-    if run.returncode or not found.is_dir():
+    if run.returncode or not target.is_dir():
         raise EngineUnavailableError(
             f"cannot download {coordinate} ({_complaint(run.stdout + run.stderr)}); "
             "the first start needs the network: check it, then try again"
         )
-    return sorted(found.iterdir())
+    return sorted(target.iterdir())
 
 
 def write_trust_store(path: Path) -> int:
@@ -115,13 +115,13 @@ def _jar(coordinate: str, home: Path, pins: Mapping[str, str]) -> Path:
 
 
 def _checked(file: Path, pins: Mapping[str, str], advice: str) -> Path:
-    """Refuse a jar that is not the one this release was made with: it would run beside the PII key."""
+    """Refuse a jar that differs from the one this release was built with: it would run beside the PII key."""
     with file.open("rb") as content:
-        found = hashlib.file_digest(content, "sha256").hexdigest()
+        digest = hashlib.file_digest(content, "sha256").hexdigest()
     wanted = str(pins.get(file.name))
-    if found != wanted:
+    if digest != wanted:
         raise PermanentError(
-            f"{file.name} is not the jar it should be (SHA-256 {found[:16]}…, not {wanted[:16]}…); {advice}"
+            f"{file.name} is not the jar it should be (SHA-256 {digest[:16]}…, not {wanted[:16]}…); {advice}"
         )
     return file
 
@@ -135,11 +135,11 @@ def _pyspark() -> ModuleType:
 
 
 def _complaint(output: str) -> str:
-    """The one line of Ivy's report that says why."""
+    """The line of Ivy's report that gives the reason."""
     lines = [line.strip(" \t:") for line in output.splitlines()]
     unreachable = [line.partition(" (")[2].rstrip(")") for line in lines if line.startswith("Server access error")]
     missing = [line for line in lines if line.endswith(": not found")]
-    return next(iter([*unreachable, *missing, *reversed([line for line in lines if line])]), "Ivy said nothing")
+    return next(iter([*unreachable, *missing, *reversed([line for line in lines if line])]), "Ivy gave no reason")
 
 
 def _trust(store: Path) -> list[str]:

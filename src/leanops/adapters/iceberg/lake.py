@@ -29,8 +29,8 @@ class SparkLake:
 
     def __init__(self, session: SparkSession) -> None:
         self._session = session
-        # Whoever makes lakes makes them one by one. Threads that opened their first catalogs at the same moment have
-        # been seen, once in a while, not to find a table that was there.
+        # Lakes are created one at a time: threads that opened their first catalogs at the same moment sometimes did not
+        # find a table that existed.
         self._activate()
         java: Any = session._jsparkSession
         java.sessionState().catalogManager().catalog(CATALOG)
@@ -73,7 +73,7 @@ class SparkLake:
             self._session.catalog.dropTempView(view)
 
     def _completed(self, rows: DataFrame, table: str) -> DataFrame:
-        """The rows with a NULL for every column the table has and they have not: a schema may have let go of one."""
+        """The rows, with NULL for every column of the table that they lack: a schema may have dropped one."""
         missing = [
             field for field in self._session.table(f"{CATALOG}.{table}").schema if field.name not in rows.columns
         ]
@@ -132,8 +132,8 @@ class SparkLake:
         rows.createOrReplaceGlobalTempView(view)
         try:
             with _translated():
-                # No row has fewer than no attempts. Without a clause for rows that match, Spark would append without
-                # looking whether another writer added the same rows since it read the table.
+                # No row has negative attempts. Without a clause for rows that match, Spark would append without
+                # checking whether another writer added the same rows since it read the table.
                 self._session.sql(
                     f"MERGE INTO {_full(name)} t USING global_temp.{view} s "
                     f"ON {_is_in('t.topic_name', topics)} AND t.error_id = s.error_id "
@@ -177,16 +177,16 @@ class _Run:
 
 @contextmanager
 def _translated() -> Iterator[None]:
-    """Turns what Iceberg says of a commit into our errors."""
+    """Turns Iceberg's refusals of a commit into our errors."""
     try:
         yield
     except Exception as failure:
-        said = _java_names(failure)
-        if any(_UNKNOWN in name for name in said):
+        names = _java_names(failure)
+        if any(_UNKNOWN in name for name in names):
             raise CommitUnknownError(
-                "the catalog did not say whether the commit is in; it will be looked for"
+                "the catalog did not confirm whether the commit succeeded; the next try looks for it"
             ) from None
-        if any(refusal in name for name in said for refusal in _REFUSED):
+        if any(refusal in name for name in names for refusal in _REFUSED):
             raise CommitRefusedError("the table refused the commit: another writer was there first") from failure
         raise
 

@@ -1,4 +1,4 @@
-"""What Spark is started with; apart from the session, so that settings are read where there is no Spark."""
+"""Settings of the Spark session, in a module of their own: they are read without Spark, too."""
 
 from dataclasses import dataclass
 from typing import Annotated

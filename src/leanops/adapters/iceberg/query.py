@@ -12,15 +12,17 @@ import duckdb
 import pyarrow as pa
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import NoSuchTableError
-from pyiceberg.io.pyarrow import schema_to_pyarrow
+from pyiceberg.expressions import BooleanExpression
+from pyiceberg.io.pyarrow import ArrowScan, schema_to_pyarrow
 from pyiceberg.table import Table
 
-from leanops.adapters.iceberg.scan import Scan
 from leanops.adapters.iceberg.syntax import Syntax
 from leanops.domain.errors import UsageError
+from leanops.domain.groups import in_groups
 from leanops.ports.query import Answer, quoted
 
 ROWS_AT_ONCE = 10_000
+BYTES_AT_ONCE = 64 << 20
 _KIND = re.compile(r"^[A-Z][A-Za-z ]* Error: ")
 
 
@@ -67,13 +69,13 @@ class DuckQuery:
     def _suggestion(self, name: str) -> str:
         known = self._names()
         same = [full for full in known if full.split(".")[-1] == name.split(".")[-1]]
-        found = same or difflib.get_close_matches(name, known, n=1)
-        found = found or [full for full in known if difflib.get_close_matches(name, full.split("."))]
-        return f"did you mean {' or '.join(found[:3])}?" if found else 'see them with: leanops sql "show tables"'
+        close = same or difflib.get_close_matches(name, known, n=1)
+        close = close or [full for full in known if difflib.get_close_matches(name, full.split("."))]
+        return f"did you mean {' or '.join(close[:3])}?" if close else 'see them with: leanops sql "show tables"'
 
 
 def _connected(scratch: Path) -> duckdb.DuckDBPyConnection:
-    """A database in memory that can reach no file, no network and no Python variable."""
+    """A database in memory that has no access to files, the network or Python variables."""
     config: dict[str, str | bool | int | float | list[str]] = {
         "enable_external_access": "false",
         "python_enable_replacements": "false",
@@ -110,10 +112,10 @@ def _columns_read(
     connection.execute("RESET disabled_optimizers")
     read: dict[str, list[str]] = {}
     for operator in _operators(plan):
-        said = operator.get("extra_info") or {}
-        if isinstance(said, dict) and "Table" in said:
-            columns = said.get("Projections") or []
-            table = ".".join(said["Table"].split(".")[-2:])
+        details = operator.get("extra_info") or {}
+        if isinstance(details, dict) and "Table" in details:
+            columns = details.get("Projections") or []
+            table = ".".join(details["Table"].split(".")[-2:])
             read.setdefault(table, []).extend([columns] if isinstance(columns, str) else columns)
     return {table: list(dict.fromkeys(columns)) for table, columns in read.items()}
 
@@ -124,13 +126,39 @@ def _operators(plan: Any) -> Iterator[dict[str, Any]]:
         yield from _operators(operator.get("children") or [])
 
 
+class Scan:
+    """Some columns of a table at one snapshot, a few files at a time; an Arrow stream that can be opened repeatedly."""
+
+    def __init__(self, table: Table, columns: Sequence[str], row_filter: BooleanExpression) -> None:
+        self.columns = tuple(columns) or _smallest(table)
+        self._scan = table.scan(selected_fields=self.columns, row_filter=row_filter)
+        self.schema = schema_to_pyarrow(self._scan.projection(), include_field_ids=False)
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        return pa.RecordBatchReader.from_batches(self.schema, self._batches()).__arrow_c_stream__(requested_schema)
+
+    def _batches(self) -> Iterator[pa.RecordBatch]:
+        scan = self._scan
+        # PyIceberg holds all files it is given at once.
+        for tasks in in_groups(scan.plan_files(), lambda task: task.file.file_size_in_bytes, most_bytes=BYTES_AT_ONCE):
+            files = ArrowScan(scan.table_metadata, scan.io, scan.projection(), scan.row_filter, scan.case_sensitive)
+            for batch in files.to_record_batches(tasks):
+                yield batch.cast(self.schema)
+
+
+def _smallest(table: Table) -> tuple[str, ...]:
+    """One column for a reader that only counts rows."""
+    fixed = [field.name for field in table.schema().fields if str(field.field_type) in ("int", "long", "timestamptz")]
+    return tuple(fixed[:1]) or (table.schema().fields[0].name,)
+
+
 def _scan(table: Table, columns: Sequence[str], syntax: Syntax) -> Scan:
     types = {field.name: str(field.field_type) for field in table.schema().fields}
     return Scan(table, columns, syntax.filter_for(".".join(table.name()), types))
 
 
 def _expose(connection: duckdb.DuckDBPyConnection, name: str, scan: Scan) -> None:
-    """The declared table becomes a view of the scan; columns the plan does not read are there, and NULL."""
+    """Replace the declared table by a view of the scan; columns that the plan does not read are NULL."""
     described = connection.execute(f"DESCRIBE {quoted(name)}").fetchall()
     stream = f"scan of {name}"
     connection.execute(f"DROP TABLE {quoted(name)}")
@@ -165,12 +193,12 @@ def _values(name: str, column: pa.Array) -> list[Any]:
 
 
 def _unique(names: Sequence[str]) -> tuple[str, ...]:
-    """Column names, numbered where one stands twice."""
-    found: list[str] = []
+    """Column names, numbered where a name occurs twice."""
+    unique: list[str] = []
     for name in names:
         candidates = (name if not n else f"{name}_{n}" for n in count())
-        found.append(next(candidate for candidate in candidates if candidate not in found))
-    return tuple(found)
+        unique.append(next(candidate for candidate in candidates if candidate not in unique))
+    return tuple(unique)
 
 
 def _identifier(name: str) -> str:
@@ -178,6 +206,6 @@ def _identifier(name: str) -> str:
 
 
 def _one_line(wrong: Exception) -> str:
-    """What DuckDB says, without the excerpt of the statement."""
-    said = str(wrong).split("\n\nLINE ")[0].split("\nLINE ")[0]
-    return " ".join(_KIND.sub("", said).split())
+    """DuckDB's message without the excerpt of the statement."""
+    message = str(wrong).split("\n\nLINE ")[0].split("\nLINE ")[0]
+    return " ".join(_KIND.sub("", message).split())

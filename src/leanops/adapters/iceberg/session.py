@@ -19,9 +19,9 @@ _ENDING_S = 5.0
 _JAVA = "_leanops_java"
 """Where a session keeps its Java process: PySpark knows only the newest."""
 ARROW_BYTES = 1 << 29
-"""Of payloads in one Arrow batch; a vector of Java holds twice as many, and a larger batch fails for ever.
+"""Payload bytes in one Arrow batch; a Java vector holds twice this, and a larger batch always fails.
 
-Spark counts rows alone, so a batch has as many as would be this large if each were as large as a record may be.
+Spark limits batches by rows only, so a batch has the number of rows that reach this size if each has the largest size.
 """
 ROWS_PER_ARROW_BATCH = ARROW_BYTES // MAX_RECORD_BYTES
 _LOGGING = Path(__file__).with_name("log4j2.properties")
@@ -49,7 +49,7 @@ def start_session(rules: SparkRules, catalog: Mapping[str, str], scratch: Path, 
 def end_of_java(session: Any, failure: Exception | None = None) -> str | None:
     """How the Java of a session has ended and why that may be; None while it runs.
 
-    A failure that looks like its end may be seen a moment before the end is.
+    A failure that looks like its end may be seen a moment before the process has ended.
     """
     process = getattr(session, _JAVA, None)
     if process is None:
@@ -85,7 +85,7 @@ def forget_session(session: Any) -> None:
     from pyspark.sql import SparkSession
 
     if getattr(SparkContext._gateway, "proc", None) is not getattr(session, _JAVA, None):
-        return  # another home of this process has begun a new one
+        return  # another home of this process has started a new one
     context: Any = session.sparkContext
     # The first call fails at Java, and the second one stops what is left on our side.
     for _ in range(2):
@@ -102,7 +102,7 @@ def forget_session(session: Any) -> None:
 
 
 def _quieten(session: Any) -> None:
-    """PySpark and py4j print traces of their own where Java is gone; what fails is told once, by us."""
+    """PySpark and py4j print traces of their own where Java has ended; we report a failure once."""
     if _is_debugged():
         return
     logging.getLogger().addFilter(_is_not_py4j)
@@ -116,7 +116,7 @@ def _is_not_py4j(record: logging.LogRecord) -> bool:
 
 
 def _log_level() -> str:
-    """Spark tells its errors only to those who look for them: what fails is told once, by us."""
+    """Spark logs its errors only with --debug: we report a failure once."""
     return "ERROR" if _is_debugged() else "OFF"
 
 
@@ -157,7 +157,7 @@ def _settings(rules: SparkRules, properties: Mapping[str, str], scratch: Path) -
         "spark.sql.execution.arrow.maxRecordsPerBatch": str(ROWS_PER_ARROW_BATCH),
         "spark.sql.inMemoryColumnarStorage.compressed": "false",
         "spark.sql.shuffle.partitions": "4",
-        # A cycle of one topic makes about 100 classes, which is all Spark would keep: the next one would start anew.
+        # A cycle of one topic compiles about 100 classes, Spark's default limit: the next would compile them again.
         "spark.sql.codegen.cache.maxEntries": "2000",
         # Finding a batch's rows in a table: hashing the batch is cheaper than sorting the table.
         "spark.sql.adaptive.maxShuffledHashJoinLocalMapThreshold": "64m",

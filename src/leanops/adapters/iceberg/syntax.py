@@ -1,4 +1,4 @@
-"""What a SELECT says of its tables, read from DuckDB's own syntax tree."""
+"""The tables and filters of a SELECT, read from DuckDB's own syntax tree."""
 
 import json
 import re
@@ -45,13 +45,13 @@ class Syntax:
 
     @staticmethod
     def parse(serialized: str, parameters: Sequence[Any]) -> "Syntax":
-        """From what `json_serialize_sql` says; raises UsageError unless it is one SELECT."""
-        said = json.loads(serialized)
-        if said["error"] and said["error_type"] == "parser":
-            raise UsageError(f"the statement cannot be read: {said['error_message']}")
-        if said["error"] or len(said["statements"]) != 1:
+        """From the answer of `json_serialize_sql`; raises UsageError unless it is one SELECT."""
+        answer = json.loads(serialized)
+        if answer["error"] and answer["error_type"] == "parser":
+            raise UsageError(f"the statement cannot be read: {answer['error_message']}")
+        if answer["error"] or len(answer["statements"]) != 1:
             raise UsageError("only one SELECT at a time can be asked; the tables are read-only here")
-        return Syntax(said["statements"][0], parameters)
+        return Syntax(answer["statements"][0], parameters)
 
     def asks_for_tables(self) -> bool:
         """Whether it is SHOW TABLES or the like."""
@@ -93,8 +93,8 @@ class Syntax:
         values = [_value(self._constant(other), columns[name]) for other in others] if name else [None]
         if name is None or None in values:
             return None
-        found: BooleanExpression = comparison(name, values if comparison is In else values[0])
-        return found
+        expression: BooleanExpression = comparison(name, values if comparison is In else values[0])
+        return expression
 
     def _constant(self, node: Node) -> Any:
         """A constant as Python has it, or None where it is anything but a text or a whole number."""

@@ -8,8 +8,8 @@ from pyiceberg.table.metadata import TableMetadata
 class Once(Transaction):
     """A transaction that a conflict ends.
 
-    PyIceberg would put it on top of whatever came meanwhile, as often as `commit.retry.num-retries` lets it, which is
-    a property for Spark. Whoever planned by what the table held has to look again, and the caller does.
+    PyIceberg would put it on top of whatever came meanwhile, up to `commit.retry.num-retries` times, which is a
+    property for Spark. A change that was planned on the contents of the table has to be planned again by the caller.
     """
 
     def _rebuild_snapshot_updates(self) -> None:
@@ -18,9 +18,9 @@ class Once(Transaction):
 
 
 class Append(Once):
-    """One append, perhaps with an expiry: nothing in it looks at what it stages, so only the commit applies it.
+    """One append, perhaps with an expiry: nothing in it reads the staged metadata, so only the commit applies it.
 
-    PyIceberg's own applies and copies all metadata at each of some twenty looks.
+    PyIceberg's own transaction applies and copies all metadata at each of about twenty reads.
     """
 
     @property

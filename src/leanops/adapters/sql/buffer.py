@@ -67,7 +67,7 @@ class SqlBuffer:
         return Waiting(int(records), int(size), oldest, int(claimed))
 
     def hurry(self) -> None:
-        """A put of the year 1970 is due."""
+        """Dated back to 1970, a put is due."""
         due = sa.update(_puts).where(_puts.c.flush_id.is_(None)).values(put_at=0)
         self._database.run(lambda connection: connection.execute(due))
 
@@ -76,7 +76,7 @@ class SqlBuffer:
         return bool(self._database.run(lambda connection: connection.execute(older).scalar_one()))
 
     def claim(self, flush_id: str, at_most_bytes: int) -> bool:
-        """Row by row: ids commit out of order, so a range of them could claim what was never read."""
+        """Row by row: ids commit out of order, so a range of ids could claim puts that were never read."""
         mine = sa.select(sa.exists().where(_flushes.c.flush_id == flush_id))
 
         def take(connection: Connection) -> bool:
@@ -115,7 +115,7 @@ class SqlBuffer:
         return self._database.run(lambda connection: connection.execute(mine).scalar_one_or_none())
 
     def unfinished(self) -> set[str]:
-        """Those of workers that ended too."""
+        """Including those of workers that have ended."""
         ids = sa.select(_flushes.c.flush_id)
         return set(self._database.run(lambda connection: connection.execute(ids).scalars().all()))
 

@@ -12,7 +12,7 @@ import secrets
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import msgspec
 import sqlalchemy as sa
@@ -65,7 +65,7 @@ class _Receipt(NamedTuple):
 
 
 class SqlQueue:
-    """The Queue port on a SQLite file or a PostgreSQL database."""
+    """The Queue port on a SQLite file (sqlite:///PATH) or a PostgreSQL database (postgresql://…)."""
 
     max_bytes = 1 << 20
 
@@ -73,17 +73,12 @@ class SqlQueue:
         self,
         url: str,
         clock_ms: Callable[[], int],
+        shortage: Callable[[], str | None] = lambda: None,
         *,
         wait_seconds: float = 10,
-        shortage: Callable[[], str | None] = lambda: None,
     ) -> None:
         self._database = Database(url, wait_seconds, "queue", QueueUnavailableError, _blocks, _bodies)
         self._clock_ms, self._shortage = clock_ms, shortage
-
-    @classmethod
-    def from_url(cls, url: str, clock_ms: Callable[[], int], shortage: Callable[[], str | None]) -> Self:
-        """The queues in a database: sqlite:///PATH or postgresql://…"""
-        return cls(url, clock_ms, shortage=shortage)
 
     def create(self, queue: str) -> None:
         """A queue needs nothing but its name."""
@@ -108,7 +103,7 @@ class SqlQueue:
         return []
 
     def receive(self, queue: str, at_most: int, visibility_s: float) -> list[Received]:
-        """Whole blocks in the order they were sent, as many as fit; a block is split only if it is the first."""
+        """Whole blocks in the order they were sent, up to the limit; a block is split only if it is the first."""
         now, lease = self._clock_ms(), secrets.randbits(62)
 
         def take(connection: Connection) -> list[Received]:
@@ -194,7 +189,7 @@ def _ms(seconds: float) -> int:
 
 
 def _is_visible(now: int) -> sa.ColumnElement[bool]:
-    """Visible too is what is hidden for longer than possible: it was received before the clock was set back."""
+    """A block hidden for longer than possible is visible too: it was received before the clock was set back."""
     return sa.not_(_blocks.c.visible_at.between(now + 1, now + LONGEST_HIDDEN_MS))
 
 
@@ -233,7 +228,7 @@ def _is_dead(block: Any) -> bool:
 
 
 def _fitting(connection: Connection, blocks: Sequence[Any], at_most: int) -> list[Any]:
-    """As many of the blocks as fit; a message that failed before is received alone."""
+    """The first blocks that fit together; a message that failed before is received alone."""
     together = [block for block in blocks if block.receives < COMES_ALONE or _is_dead(block)]
     if blocks and blocks[0] not in together:
         return [blocks[0]]

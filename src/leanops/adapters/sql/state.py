@@ -45,8 +45,8 @@ class SqlState:
     def get(self, table: StateTable, key: Key) -> Stored | None:
         table.check_key(key)
         target = self._table(table)
-        found = self._select(sa.select(target).where(_is(target, table, key)))
-        return found[0] if found else None
+        rows = self._select(sa.select(target).where(_is(target, table, key)))
+        return rows[0] if rows else None
 
     def put(self, table: StateTable, row: Row, *, expected: int | None) -> int:
         revision = new_revision()
@@ -69,13 +69,13 @@ class SqlState:
         for key in keys:
             table.check_key(key)
         target = self._table(table)
-        found: dict[Key, Stored] = {}
+        by_key: dict[Key, Stored] = {}
         columns = sa.tuple_(*(target.c[column] for column in table.key))
         for some in batched(keys, KEYS_PER_STATEMENT):
             wanted = [sa.tuple_(*(sa.literal(part, ExactText) for part in key)) for key in some]
             rows = self._select(sa.select(target).where(columns.in_(wanted)))
-            found |= {table.key_of(stored.row): stored for stored in rows}
-        return found
+            by_key |= {table.key_of(stored.row): stored for stored in rows}
+        return by_key
 
     def put_many(self, table: StateTable, rows: Sequence[Row]) -> None:
         """All of them in one transaction."""

@@ -14,7 +14,9 @@ EARLIEST_MICROS, LATEST_MICROS = -62_135_596_800_000_000, 253_402_300_799_999_99
 LONGEST_ID = 1_024
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
-_Text = Annotated[str, msgspec.Meta(min_length=1)]
+Text = Annotated[str, msgspec.Meta(min_length=1)]
+MessageId = Annotated[str, msgspec.Meta(min_length=1, max_length=LONGEST_ID)]
+Millis = Annotated[int, msgspec.Meta(ge=0, lt=2**53)]
 
 
 def micros(moment: datetime) -> int:
@@ -25,18 +27,18 @@ def micros(moment: datetime) -> int:
 class Envelope(msgspec.Struct, omit_defaults=True):
     """What a queue carries for one event; exactly one of payload, data and claim holds its bytes."""
 
-    topic: _Text
-    message_id: Annotated[str, msgspec.Meta(min_length=1, max_length=LONGEST_ID)]
+    topic: Text
+    message_id: MessageId
     publish_time: Annotated[int, msgspec.Meta(ge=EARLIEST_MICROS, le=LATEST_MICROS)]
     """Microseconds since 1970, as RAW and Firehose want them."""
     payload: str | None = None
     data: bytes | None = None
     """Bytes that are not UTF-8; base64 in JSON."""
-    claim: _Text | None = None
+    claim: Text | None = None
     """The file that holds bytes too large for the queue."""
     idempotency_key: str | None = None
     attributes: dict[str, str] | None = None
-    ingestion_ts: Annotated[int, msgspec.Meta(ge=0, lt=2**53)] | None = None
+    ingestion_ts: Millis | None = None
     """None unless the publisher sets it: the processor stamps it."""
 
     def __post_init__(self) -> None:

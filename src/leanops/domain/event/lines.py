@@ -43,21 +43,21 @@ def event_from_line(line: str, place: str) -> Event:
     """The event in one line of an envelope file; raises UsageError that says what is wrong with the line."""
     try:
         raw = _members.decode(line)
-        said = {name: msgspec.json.decode(value) for name, value in raw.items() if name != "payload"}
+        values = {name: msgspec.json.decode(value) for name, value in raw.items() if name != "payload"}
     except (ValueError, RecursionError):
-        raise UsageError(f"{place} is no JSON object in UTF-8; write one envelope a line") from None
+        raise UsageError(f"{place} is not a JSON object in UTF-8; write one envelope a line") from None
     if not raw.keys() >= {"message_id", "publish_time", "payload"}:
-        raise UsageError(f"{place} is no envelope; it needs message_id, publish_time and payload")
+        raise UsageError(f"{place} is not an envelope; it needs message_id, publish_time and payload")
     unknown = sorted(raw.keys() - _MEMBERS)
     if unknown:
         raise UsageError(f"{place} has an unknown member {unknown[0]!r}; use {', '.join(sorted(_MEMBERS))}")
     return Event(
-        message_id=_text(said, "message_id", place),
-        publish_time=_time(said["publish_time"], place),
+        message_id=_text(values, "message_id", place),
+        publish_time=_time(values["publish_time"], place),
         payload=_payload(bytes(raw["payload"]), place),
-        ingestion_ts=_number(said.get("ingestion_ts"), place),
-        idempotency_key=_text(said, "idempotency_key", place) if said.get("idempotency_key") is not None else None,
-        attributes=_attributes(said.get("attributes"), place),
+        ingestion_ts=_number(values.get("ingestion_ts"), place),
+        idempotency_key=_text(values, "idempotency_key", place) if values.get("idempotency_key") is not None else None,
+        attributes=_attributes(values.get("attributes"), place),
     )
 
 
@@ -69,8 +69,8 @@ def _attributes(value: Any, place: str) -> dict[str, str] | None:
     return value
 
 
-def _text(said: Mapping[str, Any], name: str, place: str) -> str:
-    value = said[name]
+def _text(values: Mapping[str, Any], name: str, place: str) -> str:
+    value = values[name]
     if not isinstance(value, str) or not value:
         raise UsageError(f"{place}: {name} must be a text that is not empty")
     if name == "message_id" and len(value) > LONGEST_ID:

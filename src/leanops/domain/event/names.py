@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 from hashlib import sha256
 from typing import Annotated
 
@@ -19,7 +20,7 @@ def check_topic(topic: str) -> str:
     """The topic itself if it is a Pub/Sub id; raises InvalidTopicError otherwise."""
     if not _TOPIC.fullmatch(topic) or topic.lower().startswith("goog"):
         raise InvalidTopicError(
-            f"{topic!r} is no topic id: 3 to 255 characters, a letter first, then letters, digits and . _ ~ + % -"
+            f"{topic!r} is not a topic id: 3 to 255 characters, a letter first, then letters, digits and . _ ~ + % -"
         )
     return topic
 
@@ -29,6 +30,7 @@ def table_stem(topic: str) -> str:
     return _shortened(topic, LONGEST_TABLE_NAME)
 
 
+@lru_cache(maxsize=4_096)
 def queue_name(topic: str) -> str:
     """The name a topic gives its queue, short enough for SQS with a prefix and the suffix of dead letters."""
     return _shortened(topic, LONGEST_QUEUE_NAME)

@@ -30,15 +30,15 @@ class Unroutable:
     reason: str
 
 
-_encode = msgspec.json.Encoder().encode
+encode = msgspec.json.Encoder().encode
 _decoder = msgspec.json.Decoder(RawRecord)
 _attributes = msgspec.json.Decoder(dict[str, str] | None)
 
 
 def raw_record(envelope: Envelope, payload: str, ingestion_ts: int) -> bytes:
     """The record of an event."""
-    attributes = _encode(envelope.attributes).decode() if envelope.attributes is not None else None
-    return _encode(
+    attributes = encode(envelope.attributes).decode() if envelope.attributes is not None else None
+    return encode(
         RawRecord(
             envelope.message_id,
             envelope.publish_time,
@@ -59,11 +59,6 @@ class Routed:
     rest: list[Unroutable]
 
 
-def encode(record: RawRecord) -> bytes:
-    """A record as a line of JSON."""
-    return _encode(record)
-
-
 def routed(lines: bytes, registered: Container[str]) -> Routed:
     """The transform, for Firehose and for our own stream: where every record goes."""
     rows: dict[str, list[RawRecord]] = defaultdict(list)
@@ -71,14 +66,14 @@ def routed(lines: bytes, registered: Container[str]) -> Routed:
     try:
         records = _decoder.decode_lines(lines)
     except (ValueError, RecursionError):
-        found = [_decoded(line) for line in lines.split(b"\n") if line]
-        records = [record for record in found if isinstance(record, RawRecord)]
-        rest = [record for record in found if isinstance(record, Unroutable)]
+        decoded = [_decoded(line) for line in lines.split(b"\n") if line]
+        records = [record for record in decoded if isinstance(record, RawRecord)]
+        rest = [record for record in decoded if isinstance(record, Unroutable)]
     for record in records:
         rows[record.topic_name].append(record)
     for topic in [topic for topic in rows if topic not in registered]:
         reason = f"topic {topic!r} is not registered; add it, then replay"
-        rest += [Unroutable(_encode(record), topic, reason) for record in rows.pop(topic)]
+        rest += [Unroutable(encode(record), topic, reason) for record in rows.pop(topic)]
     return Routed(rows, rest)
 
 
@@ -86,20 +81,20 @@ def _decoded(line: bytes) -> RawRecord | Unroutable:
     try:
         return _decoder.decode(line)
     except (ValueError, RecursionError) as wrong:
-        return Unroutable(line, None, f"is no RAW record: {wrong}")
+        return Unroutable(line, None, f"is not a RAW record: {wrong}")
 
 
 def envelope_again(record: bytes) -> Envelope | None:
-    """The envelope that would bring a record back through the queue; None where it is no record."""
-    found = _decoded(record)
-    if isinstance(found, Unroutable):
+    """The envelope that would bring a record back through the queue; None where it is not a record."""
+    row = _decoded(record)
+    if isinstance(row, Unroutable):
         return None
     return Envelope(
-        found.topic_name,
-        found.message_id,
-        found.publish_time,
-        payload=found.json_payload,
-        idempotency_key=found.idempotency_key,
-        attributes=_attributes.decode(found.attributes) if found.attributes else None,
-        ingestion_ts=found.ingestion_ts,
+        row.topic_name,
+        row.message_id,
+        row.publish_time,
+        payload=row.json_payload,
+        idempotency_key=row.idempotency_key,
+        attributes=_attributes.decode(row.attributes) if row.attributes else None,
+        ingestion_ts=row.ingestion_ts,
     )

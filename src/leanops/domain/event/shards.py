@@ -28,7 +28,7 @@ class Shard:
 
 
 def shard_of(subscription: str, count: int) -> int:
-    """The one shard of so many that reads a subscription; another shard more takes some and moves no other."""
+    """The shard, of `count`, that reads a subscription; one more shard takes some subscriptions and moves no other."""
     return max(range(count), key=lambda index: _weight(subscription, index))
 
 
@@ -38,18 +38,18 @@ def _weight(subscription: str, index: int) -> bytes:
 
 def parse_shard(text: str, host: str) -> Shard:
     """`2/8` is the third of eight; `host/8` takes the number from the host's name, as in a StatefulSet."""
-    found = _SHARD.fullmatch(text)
-    if found is None:
-        raise UsageError(f"{text!r} is no shard; write it like 2/8 (counted from 0), or host/8 in a StatefulSet")
-    index = _ordinal(host) if found[1] == FROM_HOST else int(found[1])
-    count = int(found[2])
+    parts = _SHARD.fullmatch(text)
+    if parts is None:
+        raise UsageError(f"{text!r} is not a shard; write it like 2/8 (counted from 0), or host/8 in a StatefulSet")
+    index = _ordinal(host) if parts[1] == FROM_HOST else int(parts[1])
+    count = int(parts[2])
     if index >= count:
         raise UsageError(f"shard {index} of {count} does not exist: they are 0 to {count - 1}; give another count")
     return Shard(index, count)
 
 
 def _ordinal(host: str) -> int:
-    found = _ORDINAL.fullmatch(host.split(".")[0])
-    if found is None:
+    ordinal = _ORDINAL.fullmatch(host.split(".")[0])
+    if ordinal is None:
         raise UsageError(f"the host name {host!r} does not end in a number like bridge-3; write the shard as 3/8")
-    return int(found[1])
+    return int(ordinal[1])

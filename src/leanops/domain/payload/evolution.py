@@ -92,11 +92,11 @@ def remember(
 ) -> dict[str, PathMemory]:
     """The memory after a batch that had these paths, as far as it fits into a row of the state store.
 
-    `last_batch` is the number of the batch before, where no path tells it any more.
+    `last_batch` is the number of the batch before, where no path is left that has it.
     """
     now = 1 + max(last_batch_of(memory), last_batch)
-    told = {path: seen - {NULL} or seen for path, seen in kinds.items()}
-    news = {path: seen for path, seen in told.items() if seen != {NULL} or path not in memory}
+    known = {path: seen - {NULL} or seen for path, seen in kinds.items()}
+    news = {path: seen for path, seen in known.items() if seen != {NULL} or path not in memory}
     after = {**memory, **{path: PathMemory(tuple(sorted(seen)), now) for path, seen in news.items()}}
     return _fitting(after, has_column)
 
@@ -149,7 +149,7 @@ def _became_objects(before: Memory, after: Memory, now: int) -> set[str]:
 
 
 def _above(path: str) -> set[str]:
-    """The texts before each step of a path; those of no path, cut within a quoted step, are like none that is seen."""
+    """The texts before each step of a path; one that is cut within a quoted step is not a path, and equals none."""
     return {path[:at] for at, character in enumerate(path) if character in ".["}
 
 

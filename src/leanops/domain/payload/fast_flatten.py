@@ -1,7 +1,7 @@
-"""The fast way through many payloads of the shape we expect; any other payload takes `flatten`.
+"""The fast way through many payloads of the shape we expect; any other payload takes `flat`.
 
 A layout turns expected paths into one compiled decoder. It is an optimisation and nothing else: a payload it
-reads gives exactly the cells `flatten` gives, and a payload it cannot read is handed back.
+reads gives exactly the cells `flat` gives, and a payload it cannot read is handed back.
 """
 
 import contextlib

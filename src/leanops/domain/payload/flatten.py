@@ -13,7 +13,7 @@ from leanops.domain.payload.paths import Segments, path_of
 Kind = str
 STRING, NUMBER, BOOLEAN, ARRAY = "string", "number", "boolean", "array"
 NULL = "null"
-"""Not a kind of cell: a member that is there and says nothing."""
+"""Not a kind of cell: a member that is there and has no value."""
 KINDS = (STRING, NUMBER, BOOLEAN, ARRAY)
 
 
@@ -25,7 +25,7 @@ class Cell(NamedTuple):
 
 
 class ParseError(Exception):
-    """A payload that is no event: the rule it broke and where; never its text."""
+    """A payload that is not an event: the rule it broke and where; never its text."""
 
     def __init__(self, rule: Rule, message: str, position: int | None = None) -> None:
         super().__init__(message)
@@ -45,15 +45,11 @@ class Flat(NamedTuple):
 
     cells: dict[str, Cell]
     nulls: list[str]
-
-
-def flatten(payload: str, limits: Limits) -> dict[str, Cell]:
-    """Every leaf of the payload by its canonical path; raises ParseError with a rule and a position."""
-    return flat(payload, limits).cells
+    """They give no cells, but belong to the payload's shape."""
 
 
 def flat(payload: str, limits: Limits) -> Flat:
-    """Like `flatten`, with the nulls: they give no cells, but belong to the payload's shape."""
+    """Every leaf of the payload by its canonical path; raises ParseError with a rule and a position."""
     check_size(payload, limits)
     members = _top_level(payload)
     check_depth(payload, limits)
@@ -115,15 +111,15 @@ def _syntax_error(broken: msgspec.DecodeError, payload: str) -> ParseError:
 
 
 def _reason(broken: msgspec.DecodeError, payload: str) -> tuple[str, int]:
-    """What the decoder said, with the byte it stopped at; it never quotes the payload."""
-    said = str(broken)
-    found = _BYTE.search(said)
-    if found is None:
+    """The decoder's reason, with the byte it stopped at; it never quotes the payload."""
+    message = str(broken)
+    byte = _BYTE.search(message)
+    if byte is None:
         end = len(payload.encode())
         return f"the text ends too early, at byte {end}", end
-    reason = said.removeprefix("JSON is malformed: ").split(" (byte")[0]
+    reason = message.removeprefix("JSON is malformed: ").split(" (byte")[0]
     # Of trailing text the decoder names the byte after the one it stopped at.
-    position = int(found[1]) - (reason == "trailing characters")
+    position = int(byte[1]) - (reason == "trailing characters")
     return f"{reason} at byte {position}", position
 
 
@@ -160,10 +156,10 @@ def _cell(text: bytes, first: bytes) -> Cell:
 
 def _refuse_duplicate_keys(payload: str) -> None:
     def members(pairs: list[tuple[str, object]]) -> dict[str, object]:
-        found = dict(pairs)
-        if len(found) != len(pairs):
-            raise ParseError(Rule.DUPLICATE_KEY, "a key stands twice in one object")
-        return found
+        unique = dict(pairs)
+        if len(unique) != len(pairs):
+            raise ParseError(Rule.DUPLICATE_KEY, "a key appears twice in one object")
+        return unique
 
     try:
         json.loads(payload, object_pairs_hook=members, parse_int=str, parse_float=str)

@@ -6,11 +6,12 @@ rounded, truncated or guessed. Needs `spark.sql.ansi.enabled=false` and a sessio
 
 import math
 import re
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from decimal import Decimal
 from enum import StrEnum
 from fractions import Fraction
 
+from leanops.domain.event.envelope import EARLIEST_MICROS, LATEST_MICROS, micros
 from leanops.domain.table.sql import literal
 
 
@@ -36,8 +37,8 @@ def _day_grammar(form: DateFormat) -> str:
 
 
 # Grammars hold for the whole text, and mean the same to Java and Python.
-# Exponents stay within three digits: beyond them a number is no value of any of our types, and Java would
-# still try to write it out.
+# Exponents stay within three digits: beyond them none of our types holds the number, and Java would still try to
+# write it out.
 _NUMBER = r"[+-]?([0-9]+)(?:\.([0-9]+))?(?:[eE]([+-]?0*[0-9]{1,3}))?"
 _ZERO = r"[+-]?0+(?:\.0+)?(?:[eE][+-]?[0-9]+)?"
 _LONG = r"-?[0-9]{1,18}"
@@ -49,14 +50,12 @@ _FINER = r"(:[0-5][0-9]\.[0-9]{6})[0-9]+"
 _ZONE = r"(?:Z|[+-](?:(?:0[0-9]|1[0-7])(?::?[0-5][0-9])?|18(?::?00)?))?"
 _TIMESTAMP, _TO_THE_MINUTE = f"{_MINUTE}{_SECOND}{_ZONE}", f"{_MINUTE}{_ZONE}"
 _LONGEST = 38
-_START = datetime(1970, 1, 1, tzinfo=UTC)
-_CALENDAR = [(end.replace(tzinfo=UTC) - _START) // timedelta(microseconds=1) for end in (datetime.min, datetime.max)]
 _MICROS = {DateFormat.EPOCH_SECONDS: 1_000_000, DateFormat.EPOCH_MILLIS: 1_000}
 
 
 def exact_in(text: str, _: DateFormat) -> Fraction | None:
     """A number of at most 38 digits when it is written out."""
-    if not _is(text, _NUMBER) or sum(one.isdigit() for one in f"{Decimal(text):f}") > _LONGEST:
+    if not _is(text, _NUMBER) or sum(character.isdigit() for character in f"{Decimal(text):f}") > _LONGEST:
         return None
     return Fraction(Decimal(text))
 
@@ -88,7 +87,7 @@ def timestamp_in(text: str, form: DateFormat) -> int | None:
         moment = datetime.fromisoformat(text)
     except ValueError:
         return None
-    return ((moment if moment.tzinfo else moment.replace(tzinfo=UTC)) - _START) // timedelta(microseconds=1)
+    return micros(moment if moment.tzinfo else moment.replace(tzinfo=UTC))
 
 
 def as_timestamp(text: str, form: DateFormat = DateFormat.ISO) -> str:
@@ -130,7 +129,7 @@ def as_integer(text: str, to: str) -> str:
         f"CASE WHEN {_matches(text, _LONG)} THEN CAST(CAST({text} AS BIGINT) AS DECIMAL(38,0))"
         f" ELSE {as_decimal(text, 38, 0)} END"
     )
-    # A cast that overflows wraps around without a word, so the way back must arrive where it started.
+    # A cast that overflows wraps around silently, so the way back must arrive where it started.
     value = f"CAST({whole} AS {to})"
     return f"CASE WHEN CAST({value} AS DECIMAL(38,0)) = {whole} THEN {value} END"
 
@@ -158,9 +157,8 @@ def _decimals(text: str) -> str:
 
 
 def _epoch_bounds(form: DateFormat) -> tuple[int, int]:
-    """The least and the greatest count of an epoch whose moment lies in the years 0001 to 9999."""
-    first, last = _CALENDAR
-    return first // _MICROS[form], last // _MICROS[form]
+    """The least and the greatest count of an epoch whose moment is in the years 0001 to 9999."""
+    return EARLIEST_MICROS // _MICROS[form], LATEST_MICROS // _MICROS[form]
 
 
 def _is(text: str, grammar: str) -> bool:

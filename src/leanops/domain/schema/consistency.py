@@ -1,4 +1,4 @@
-"""What does not go together in a schema file, found also where other members are broken."""
+"""Members of a schema file that contradict each other; they are checked even where other members are broken."""
 
 import re
 from collections.abc import Generator, Iterator, Mapping, Sequence
@@ -17,7 +17,6 @@ from leanops.domain.schema.rules import RULES, compared_by, is_refused, leaves_r
 from leanops.domain.schema.types import TEXT, TYPES, ColumnType, column_value, limit_value, type_from_iceberg
 from leanops.domain.table.definitions import (
     CURATED,
-    CURATED_SYSTEM_COLUMNS,
     RESERVED_TABLES,
     STANDARDIZED_SYSTEM_COLUMNS,
     is_engine_name,
@@ -45,7 +44,7 @@ class Draft:
     rules: Mapping[str, Any]
 
     def reads(self, path: str) -> bool:
-        """Whether this column holds what stands at the path."""
+        """Whether this column holds the value at the path."""
         return self.path == path if self.has_path else self.name == plain_name(path)
 
     def reads_like(self, other: "Draft") -> bool:
@@ -76,7 +75,9 @@ def contradictions_in(value: Any, broken: set[str], *, is_kept: bool = False) ->
     paths = {"idempotency_key": DEFAULT_KEY_PATH} if is_default else {}
     paths |= {name: path_from_text(keys[name]) for name in _KEYS if keys.get(name) is not None}
     yield from _keys(paths)
-    yield from _version_format(keys)
+    if keys.get("version_format") is not None and "version" not in keys:
+        message = "there is a format, and no path of the version"
+        yield Problem(Code.CONTRADICTION, "/keys/version_format", message, "name keys.version, or leave it out")
     yield from _collisions(paths, drafts)
     yield from _in_clear(paths, keys, drafts)
 
@@ -86,21 +87,22 @@ def _sound(value: Any, broken: set[str], pointer: str) -> Any:
     if pointer in broken:
         return None
     if isinstance(value, dict):
-        return {name: _sound(one, broken, step(pointer, name)) for name, one in value.items()}
+        return {name: _sound(member, broken, step(pointer, name)) for name, member in value.items()}
     if isinstance(value, list):
-        return [_sound(one, broken, step(pointer, at)) for at, one in enumerate(value)]
+        return [_sound(member, broken, step(pointer, at)) for at, member in enumerate(value)]
     return value
 
 
-def _draft(at: int, sound: Mapping[str, Any], said: Any) -> Draft:
+def _draft(at: int, sound: Mapping[str, Any], written: Any) -> Draft:
+    """A column from its sound members; what the file has written shows which of the others are broken."""
     limits = sound.get("rules") or {}
     path, kind, default, form = (sound.get(name) for name in ("path", "type", "default", "format"))
-    is_form_broken = form is None and isinstance(said, dict) and said.get("format") is not None
+    is_form_broken = form is None and isinstance(written, dict) and written.get("format") is not None
     return Draft(
         pointer=f"/payload_columns/{at}",
         name=sound.get("name"),
         path=None if path is None else path_from_text(path),
-        has_path=isinstance(said, dict) and said.get("path") is not None,
+        has_path=isinstance(written, dict) and written.get("path") is not None,
         type=None if kind is None else type_from_text(kind),
         format=None if is_form_broken else DateFormat(form or DateFormat.ISO),
         default=None if default is None else parse.text_from_scalar(default),
@@ -113,7 +115,7 @@ def _draft(at: int, sound: Mapping[str, Any], said: Any) -> Draft:
 def _limit(rule: str, value: Any) -> Any:
     """The limit of a rule as the model has it; broken ones of many are None."""
     if isinstance(value, list):
-        return tuple(None if one is None else _limit(rule, one) for one in value)
+        return tuple(None if limit is None else _limit(rule, limit) for limit in value)
     return parse.whole(value) if RULES[rule].about == "length" else parse.text_from_scalar(value)
 
 
@@ -128,7 +130,7 @@ def _column(draft: Draft) -> Iterator[Problem]:
 
 def _reserved_name(draft: Draft) -> Iterator[Problem]:
     """A name that is ours or the engines'; apart, for a file deployed before a name was reserved stays readable."""
-    is_ours = draft.name in CURATED_SYSTEM_COLUMNS
+    is_ours = draft.name in CURATED.columns
     if draft.name is not None and (is_ours or is_engine_name(draft.name)):
         why = "a system column" if is_ours else "a name that Iceberg and Spark keep for themselves"
         message = f"{quoted(draft.name)} is {why}"
@@ -164,9 +166,9 @@ def _limits(draft: Draft) -> Generator[Problem, None, Limits]:
         other, of = RULES[name].up_to, kind if RULES[name].about == "value" else None
         if other in limits and not leaves_room(limits[name], limits[other], of):
             ends = f"{name} {quoted(str(draft.rules[name]))} and {other} {quoted(str(draft.rules[other]))}"
-            message = f"no {of or 'length'} lies between {ends}"
+            message = f"no {of or 'length'} is between {ends}"
             yield Problem(Code.CONTRADICTION, f"{draft.pointer}/rules/{name}", message, f"lower it, or raise {other}")
-            # Nothing can keep both, so nothing is held against them.
+            # No value can meet both, so none is compared with them.
             del limits[name], limits[other]
     return limits
 
@@ -180,7 +182,9 @@ def _listed(pointer: str, limit: Any) -> Iterator[tuple[str, str]]:
 def _bad_limits(pointer: str, limit: Any, kind: ColumnType) -> Iterator[Problem]:
     for place, text in _listed(pointer, limit):
         if limit_value(text, kind) is None:
-            yield Problem(Code.BAD_LIMIT, place, f"{quoted(text)} is no {kind.name}", f"write {kind.entry.like}")
+            yield Problem(
+                Code.BAD_LIMIT, place, f"{quoted(text)} is not a valid {kind.name}", f"write {kind.entry.like}"
+            )
 
 
 def _allowed(draft: Draft, kind: ColumnType, limits: Limits) -> Iterator[Problem]:
@@ -201,14 +205,14 @@ def _default(draft: Draft, kind: ColumnType, limits: Limits) -> Iterator[Problem
         yield Problem(Code.CONTRADICTION, pointer, message, "write a value that is not blank")
     elif value is None:
         like = kind.entry.like if form == DateFormat.ISO else f"it in the format {form.value}"
-        yield Problem(Code.BAD_DEFAULT, pointer, f"{quoted(text)} is no {kind}", f"write {like}")
+        yield Problem(Code.BAD_DEFAULT, pointer, f"{quoted(text)} is not a valid {kind}", f"write {like}")
     else:
         for message in _broken(draft, limits, text, value):
             yield Problem(Code.CONTRADICTION, pointer, message, "change the default, or relax the rule")
 
 
 def _broken(draft: Draft, limits: Limits, text: str, value: Any) -> Iterator[str]:
-    """What rules say of a text of the file that surely breaks them; nothing where it holds no value."""
+    """Messages for the rules that a text of the file surely breaks; none where the text has no value."""
     for name, limit in limits.items():
         if value is not None and is_refused(name, limit, text, value):
             yield f"{quoted(text)} {RULES[name].says.format(quoted(str(draft.rules[name])))}"
@@ -221,7 +225,7 @@ def _envelope(columns: Sequence[Any]) -> Iterator[Problem]:
         if name is None:
             continue
         if name not in CURATED.columns:
-            message = f"{quoted(name)} is no system column"
+            message = f"{quoted(name)} is not a system column"
             yield Problem(Code.ENVELOPE_UNKNOWN, f"{pointer}/name", message, did_you_mean(name, CURATED.columns))
             continue
         if name in seen:
@@ -229,7 +233,7 @@ def _envelope(columns: Sequence[Any]) -> Iterator[Problem]:
         seen.add(name)
         real = CURATED.columns[name]
         if kind is not None and type_from_text(kind).iceberg != real:
-            message = f"{name} is no {type_from_text(kind)}"
+            message = f"{name} is not {type_from_text(kind)}"
             yield Problem(Code.ENVELOPE_TYPE, f"{pointer}/type", message, f"write {type_from_iceberg(real)}")
 
 
@@ -247,7 +251,7 @@ def _named_twice(drafts: Sequence[Draft]) -> Iterator[Problem]:
 def _measures(measures: Sequence[Any], drafts: Sequence[Draft]) -> Iterator[Problem]:
     named = {draft.name: draft for draft in drafts if draft.name is not None}
     # A column whose name is broken may be the one that is meant.
-    can_tell = len([draft for draft in drafts if draft.name is not None]) == len(drafts)
+    can_tell = all(draft.name is not None for draft in drafts)
     for at, name in enumerate(measures):
         pointer = f"/measures/{at}"
         if name is None:
@@ -271,38 +275,31 @@ def _measure(pointer: str, draft: Draft) -> Iterator[Problem]:
 
 
 def _keys(paths: Mapping[str, str]) -> Iterator[Problem]:
-    """Key, version and period hold different things, so they stand at different places."""
-    for (_, first), (name, second) in combinations(paths.items(), 2):
+    """Key, version and period hold different things, so they have different paths."""
+    for (other, first), (name, second) in combinations(paths.items(), 2):
         shorter, longer = sorted((segments_of(first), segments_of(second)), key=len)
         if longer[: len(shorter)] == shorter:
-            other = _KEYS[next(known for known, path in paths.items() if path == first)]
-            message = f"{quoted(second)} is, or lies in, the path of the {other}"
+            message = f"{quoted(second)} is the path of the {_KEYS[other]}, or overlaps it"
             hint = f"name another path for the {_KEYS[name]}, or leave it out"
             yield Problem(Code.KEY_CONFLICT, f"/keys/{name}", message, hint)
 
 
-def _version_format(keys: Mapping[str, Any]) -> Iterator[Problem]:
-    if keys.get("version_format") is not None and "version" not in keys:
-        message = "there is a format, and no path of the version"
-        yield Problem(Code.CONTRADICTION, "/keys/version_format", message, "name keys.version, or leave it out")
-
-
 def _in_clear(paths: Mapping[str, str], keys: Mapping[str, Any], drafts: Sequence[Draft]) -> Iterator[Problem]:
-    """Values that are PII in one column and stand in clear elsewhere."""
+    """Values that are PII in one column and are in clear elsewhere."""
     sealed = [draft for draft in drafts if draft.pii is not None]
     for name, path in paths.items():
         holder = next((draft for draft in sealed if draft.reads(path)), None)
         if holder is None or (name == "idempotency_key" and keys.get("pii") is not None):
             continue
         pointer = f"/keys/{name}" if name in keys else f"{holder.pointer}/pii"
-        message = f"the path of the {_KEYS[name]} is PII in {holder.pointer} and would stand in clear"
+        message = f"the path of the {_KEYS[name]} is PII in {holder.pointer} and would be in clear"
         hint = 'set keys.pii to "hmac"' if name == "idempotency_key" else "name another path"
         yield Problem(Code.PII_KEY_IN_CLEAR, pointer, message, f"{hint}, or take the column's pii away")
     key = paths.get("idempotency_key") if keys.get("pii") is not None else None
     for draft in drafts:
         if draft.pii is not None:
             continue
-        holders = [one.pointer for one in sealed if draft.reads_like(one)]
+        holders = [other.pointer for other in sealed if draft.reads_like(other)]
         holders += ["/keys"] if key is not None and draft.reads(key) else []
         if holders:
             message = f"holds what is PII in {holders[0]}, and would show it in clear"

@@ -5,6 +5,8 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any
 
+from pydantic import BaseModel
+
 from leanops.domain.schema.model import Keys, PayloadColumn, Schema
 from leanops.domain.schema.rules import RULES, compared_by
 from leanops.domain.schema.types import TEXT, ColumnType, is_widening
@@ -61,7 +63,7 @@ class Difference:
 
 
 def difference(active: Schema | None, new: Schema) -> Difference:
-    """What deploying `new` changes; the version number is no change."""
+    """What deploying `new` changes; the version number is not a change."""
     if active is None:
         # Rows that were standardized before there was a schema have the default keys and contract.
         changes = [*_keys(Keys(), new.keys), *_contract("evolve", new.policies.unknown_fields)]
@@ -69,7 +71,7 @@ def difference(active: Schema | None, new: Schema) -> Difference:
         return Difference((Change(Kind.FIRST, "", what, needs_raw=any(change.needs_raw for change in changes)),))
     return Difference(
         (
-            *_table_name(active, new),
+            *(_breaking("/table_name", what) for _, what in _changed(active, new, "table_name")),
             *_keys(active.keys, new.keys),
             *_columns(active, new),
             *_contract(active.policies.unknown_fields, new.policies.unknown_fields),
@@ -78,16 +80,17 @@ def difference(active: Schema | None, new: Schema) -> Difference:
     )
 
 
-def _table_name(active: Schema, new: Schema) -> Iterator[Change]:
-    if active.table_name != new.table_name:
-        yield _breaking("/table_name", f"table_name {active.table_name} → {new.table_name}")
+def _changed(old: BaseModel, new: BaseModel, *names: str) -> Iterator[tuple[str, str]]:
+    """The members that differ, each with a text of what it was and is."""
+    for name in names:
+        before, after = getattr(old, name), getattr(new, name)
+        if before != after:
+            yield name, f"{name} {_written(before)} → {_written(after)}"
 
 
 def _keys(old: Keys, new: Keys) -> Iterator[Change]:
-    for name in Keys.model_fields:
-        before, after = getattr(old, name), getattr(new, name)
-        if before != after:
-            yield _breaking(f"/keys/{name}", f"keys.{name} {_said(before)} → {_said(after)}", needs_raw=True)
+    for name, what in _changed(old, new, *Keys.model_fields):
+        yield _breaking(f"/keys/{name}", f"keys.{what}", needs_raw=True)
 
 
 def _contract(old: str, new: str) -> Iterator[Change]:
@@ -101,17 +104,13 @@ def _contract(old: str, new: str) -> Iterator[Change]:
 
 
 def _neutral(active: Schema, new: Schema) -> Iterator[Change]:
-    for name in ("owner", "description", "measures", "envelope_columns"):
-        if getattr(active, name) != getattr(new, name):
-            yield Change(Kind.NEUTRAL, f"/{name}", f"{name} changed")
-    for name in ("on_breaking", "cde_error_rate_alert", "cde_error_rate_fail", "lookback_months"):
-        before, after = getattr(active.policies, name), getattr(new.policies, name)
-        if before != after:
-            yield Change(Kind.NEUTRAL, f"/policies/{name}", f"{name} {_said(before)} → {_said(after)}")
-    after = {column.name for column in new.payload_columns}
-    before = {column.name for column in active.payload_columns}
-    kept = [column.name for column in new.payload_columns if column.name in before]
-    if kept != [column.name for column in active.payload_columns if column.name in after]:
+    for name, _ in _changed(active, new, "owner", "description", "measures", "envelope_columns"):
+        yield Change(Kind.NEUTRAL, f"/{name}", f"{name} changed")
+    policies = ("on_breaking", "cde_error_rate_alert", "cde_error_rate_fail", "lookback_months")
+    for name, what in _changed(active.policies, new.policies, *policies):
+        yield Change(Kind.NEUTRAL, f"/policies/{name}", what)
+    before, after = ([column.name for column in schema.payload_columns] for schema in (active, new))
+    if [name for name in after if name in before] != [name for name in before if name in after]:
         yield Change(Kind.NEUTRAL, "/payload_columns", "columns in another order")
 
 
@@ -147,17 +146,14 @@ def _column(place: str, old: PayloadColumn, new: PayloadColumn) -> Iterator[Chan
     if old.type != new.type:
         kind, how = (Kind.ADDITIVE, "widened") if is_widening(old.type, new.type) else (Kind.BREAKING, "changed")
         yield Change(kind, f"{place}/type", f"{new.name}: type {how}, {old.type} → {new.type}", changes_rows=True)
-    for name in ("path", "format", "pii"):
-        before, after = getattr(old, name), getattr(new, name)
-        if before != after:
-            yield _breaking(f"{place}/{name}", f"{new.name}: {name} {_said(before)} → {_said(after)}")
+    for name, what in _changed(old, new, "path", "format", "pii"):
+        yield _breaking(f"{place}/{name}", f"{new.name}: {what}")
     if old.cde != new.cde:
         kind, how = (Kind.RESTRICTIVE, "now critical") if new.cde else (Kind.ADDITIVE, "no longer critical")
         yield Change(kind, f"{place}/cde", f"{new.name}: {how}", changes_rows=True)
-    if old.default != new.default:
+    for name, what in _changed(old, new, "default"):
         kind = Kind.ADDITIVE if old.default is None else Kind.RESTRICTIVE
-        what = f"{new.name}: default {_said(old.default)} → {_said(new.default)}"
-        yield Change(kind, f"{place}/default", what, changes_rows=True)
+        yield Change(kind, f"{place}/{name}", f"{new.name}: {what}", changes_rows=True)
     yield from _rules(f"{place}/rules", old, new)
     if old.description != new.description:
         yield Change(Kind.NEUTRAL, f"{place}/description", f"{new.name}: description changed")
@@ -174,7 +170,7 @@ def _rules(place: str, old: PayloadColumn, new: PayloadColumn) -> Iterator[Chang
             yield Change(Kind.NEUTRAL, f"{place}/{name}", f"{new.name}: rule {name} written in another way")
         elif kind is not None:
             how = {Kind.ADDITIVE: "relaxed", Kind.RESTRICTIVE: "tightened"}[kind]
-            what = f"{new.name}: rule {name} {how}, {_said(before)} → {_said(after)}"
+            what = f"{new.name}: rule {name} {how}, {_written(before)} → {_written(after)}"
             yield Change(kind, f"{place}/{name}", what, changes_rows=True)
 
 
@@ -192,7 +188,7 @@ def _breaking(pointer: str, what: str, *, needs_raw: bool = False) -> Change:
     return Change(Kind.BREAKING, pointer, what, changes_rows=True, needs_raw=needs_raw)
 
 
-def _said(value: Any) -> str:
+def _written(value: Any) -> str:
     if isinstance(value, tuple):
-        return " | ".join(value)
+        return " | ".join(map(str, value))
     return "none" if value is None else str(value)

@@ -3,7 +3,7 @@
 import json
 import re
 from bisect import bisect_left
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -17,7 +17,7 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 
 @dataclass(frozen=True)
 class Number:
-    """A JSON number as it was written: a limit of twenty digits is no float."""
+    """A JSON number as it was written: a float could not hold a limit of twenty digits."""
 
     text: str
 
@@ -38,16 +38,12 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True)
 class Document:
-    """A JSON text that could be read: its value, and what is wrong with it as JSON."""
+    """The value of a JSON text, and what is wrong with it as JSON."""
 
     value: Any
-    order: dict[str, int] = field(default_factory=dict)
-    """Every pointer, and how many come before it."""
+    offsets: Mapping[str, int] = field(default_factory=dict)
+    """Every pointer, and where its value begins; none where the text cannot be read."""
     problems: tuple[Problem, ...] = ()
-
-    @property
-    def is_readable(self) -> bool:
-        return bool(self.order)
 
 
 def step(pointer: str, name: str | int) -> str:
@@ -55,13 +51,8 @@ def step(pointer: str, name: str | int) -> str:
     return f"{pointer}/{str(name).replace('~', '~0').replace('/', '~1')}"
 
 
-def parent(pointer: str) -> str:
-    """The pointer of what a member belongs to."""
-    return pointer.rpartition("/")[0]
-
-
 def read_document(text: str) -> Document:
-    """The value of a JSON text, and its problems as one."""
+    """Read a JSON text; its problems are those of any JSON file, not of a schema."""
     if len(text) > LARGEST:
         return _unreadable(Code.TOO_LARGE, f"{len(text):,} characters", f"keep it below {LARGEST:,}")
     if not text.strip():
@@ -79,34 +70,35 @@ def read_document(text: str) -> Document:
     last = places[-1].pointer
     if last.count("/") > DEEPEST:
         return _too_deep("/".join(last.split("/")[:2]))
-    order = {place.pointer: at for at, place in enumerate(places)}
-    return Document(_encodable(value), order, (*_repeated(places), *_odd_values(value)))
+    problems = list(_repeated(places))
+    value = _encodable(value, "", problems)
+    return Document(value, dict(places), tuple(problems))
 
 
 def lines_of(text: str, pointers: Iterable[str]) -> list[int]:
-    """Lines of members: of what a missing one would belong to, and of the fault where the text is no JSON."""
+    """The line of each member, of the parent where it is missing, and of the fault where the text is not JSON."""
     try:
         json.loads(text, parse_int=Number)
     except json.JSONDecodeError as broken:
         return [broken.lineno for _ in pointers]
     except RecursionError:
         return [1 for _ in pointers]
-    offsets = {place.pointer: place.offset for place in places_in(text)}
-    breaks = [found.start() for found in re.finditer("\n", text)]
-    return [bisect_left(breaks, offsets[_nearest(pointer, offsets)]) + 1 for pointer in pointers]
+    offsets = dict(places_in(text))
+    breaks = [newline.start() for newline in re.finditer("\n", text)]
+    return [bisect_left(breaks, offsets[nearest(pointer, offsets)]) + 1 for pointer in pointers]
 
 
-def _nearest(pointer: str, known: Container[str]) -> str:
-    """The member itself, or the closest one above it that is there."""
+def nearest(pointer: str, known: Container[str]) -> str:
+    """The member itself, or the closest one above it that is known."""
     while pointer and pointer not in known:
-        pointer = parent(pointer)
+        pointer = pointer.rpartition("/")[0]
     return pointer
 
 
 def places_in(text: str) -> Iterator[Place]:
-    """Every value of a valid JSON text in the order of the file; a name that stands twice comes twice.
+    """Every value of a valid JSON text in the order of the file; a repeated name comes twice.
 
-    It ends with the first one that lies too deep: pointers of thousands of levels would take all memory.
+    It ends with the first value that is nested too deeply: pointers of thousands of levels would take all memory.
     """
     above: list[tuple[str, bool]] = []
     name: Place | None = None
@@ -146,51 +138,37 @@ def _too_deep(pointer: str = "") -> Document:
 
 
 def _repeated(places: list[Place]) -> Iterator[Problem]:
-    """Names that stand twice in one object; of those within a repeated one nothing can be said."""
+    """Names that are in one object twice; what is within a repeated member is not looked at."""
     seen: set[str] = set()
-    told: set[str] = set()
+    repeated: set[str] = set()
     for pointer, _ in places:
-        if pointer in seen and pointer not in told and not is_beneath(pointer, told):
-            told.add(pointer)
-            name = pointer.rpartition("/")[2]
-            yield Problem(
-                Code.DUPLICATE_KEY, pointer, f"{quoted(name)} stands twice in one object", "keep one of the two"
-            )
+        if pointer in seen and not is_beneath(pointer, repeated):
+            repeated.add(pointer)
+            message = f"{quoted(pointer.rpartition('/')[2])} appears twice in one object"
+            yield Problem(Code.DUPLICATE_KEY, pointer, message, "keep one of the two")
         seen.add(pointer)
 
 
 def is_beneath(pointer: str, pointers: Container[str]) -> bool:
-    """Whether the member, or one it lies in, is among these."""
-    return _nearest(pointer, pointers) in pointers
+    """Whether the member, or one it is in, is among the pointers."""
+    return nearest(pointer, pointers) in pointers
 
 
-def _odd_values(value: Any, pointer: str = "") -> Iterator[Problem]:
-    """Values that Python reads and JSON in UTF-8 cannot hold."""
+def _encodable(value: Any, pointer: str, problems: list[Problem]) -> Any:
+    """The value without what UTF-8 cannot hold; adds that, and NaN and the like, to the problems."""
     match value:
         case Constant(name):
-            yield Problem(Code.NOT_JSON, pointer, f"{name} is no JSON", "write a number, or leave the member out")
+            hint = "write a number, or leave the member out"
+            problems.append(Problem(Code.NOT_JSON, pointer, f"{name} is not JSON", hint))
         case str() if _SURROGATE.search(value):
-            yield _lone_surrogate(pointer)
-        case list():
-            for at, one in enumerate(value):
-                yield from _odd_values(one, step(pointer, at))
-        case dict():
-            if any(_SURROGATE.search(name) for name in value):
-                yield _lone_surrogate(pointer)
-                return
-            for name, one in value.items():
-                yield from _odd_values(one, step(pointer, name))
-
-
-def _encodable(value: Any) -> Any:
-    """The value without the names and texts that no UTF-8 can hold."""
-    match value:
-        case str():
+            problems.append(_lone_surrogate(pointer))
             return _SURROGATE.sub("?", value)
         case list():
-            return [_encodable(one) for one in value]
+            return [_encodable(member, step(pointer, at), problems) for at, member in enumerate(value)]
         case dict():
-            return {name: _encodable(one) for name, one in value.items() if not _SURROGATE.search(name)}
+            members = {name: member for name, member in value.items() if not _SURROGATE.search(name)}
+            problems += [_lone_surrogate(pointer)] if len(members) < len(value) else []
+            return {name: _encodable(member, step(pointer, name), problems) for name, member in members.items()}
     return value
 
 

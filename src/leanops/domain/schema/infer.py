@@ -18,9 +18,9 @@ SCALES = (2, 4, 6, 10, 18)
 """Decimals a DECIMAL may get; a number that needs more is a DOUBLE."""
 SHAPES = ("email", "phone", "iban", "card")
 ENOUGH = 10
-"""Fewer events say nothing about what is always there."""
+"""With fewer events nothing is taken to be always there."""
 MOST_COLUMNS = 1_000
-# With the notes and what is said of a column, a file of so many characters of paths is one that lint takes.
+# A file with paths of this many characters, and with the notes and descriptions, is one that lint takes.
 _MOST_TEXT = 200_000
 _MOST_NOTES = 20
 _MOST = 0.99
@@ -117,19 +117,19 @@ class Proposal:
 
 def propose(seen: Sequence[Seen], events: int, keyed: int) -> Proposal:
     """A schema for events of which `keyed` have a usable key at the default path or in their envelope."""
-    filled = [one for one in seen if one.events]
+    filled = [leaf for leaf in seen if leaf.events]
     keys, notes = _key(filled, events, keyed)
     key = keys.get("idempotency_key", DEFAULT_KEY_PATH)
     values, clashing = _apart(filled, key)
     keys |= _version_and_period(values, events, key)
     common, rare = _commonest(values)
     system = {f"the system's {name}": name for name in CURATED_SYSTEM_COLUMNS}
-    names = register(system, [one.path for one in common])
-    # A schema has a column at least, and be it the key.
-    wanted = [one for one in common if one.path != DEFAULT_KEY_PATH] or common
-    columns = [_column(one, _allowed(names[one.path]), events) for one in wanted]
+    names = register(system, [leaf.path for leaf in common])
+    # A schema has at least one column, if only the key.
+    wanted = [leaf for leaf in common if leaf.path != DEFAULT_KEY_PATH] or common
+    columns = [_column(leaf, _allowed(names[leaf.path]), events) for leaf in wanted]
     if keys.get("pii"):
-        columns = [replace(one, pii="hmac") if one.path == key else one for one in columns]
+        columns = [replace(column, pii="hmac") if column.path == key else column for column in columns]
     return Proposal(tuple(columns), keys, (*notes, *clashing, *rare))
 
 
@@ -141,50 +141,45 @@ def _allowed(name: str) -> str:
 def _apart(seen: Sequence[Seen], key: str) -> tuple[list[Seen], list[str]]:
     """Of paths that would share a column's name, the key or the one most events have; a schema takes no other."""
     by_name: dict[str, list[Seen]] = {}
-    for one in seen:
-        by_name.setdefault(plain_name(one.path), []).append(one)
-    kept = {name: max(group, key=lambda one: one.events).path for name, group in by_name.items()}
+    for leaf in seen:
+        by_name.setdefault(plain_name(leaf.path), []).append(leaf)
+    kept = {name: max(group, key=lambda leaf: leaf.events).path for name, group in by_name.items()}
     kept[plain_name(key)] = key
-    left = [one for one in seen if kept[plain_name(one.path)] != one.path]
-    notes = [f"left out: {one.path}, for {kept[plain_name(one.path)]} has the same name" for one in left]
+    left = [leaf for leaf in seen if kept[plain_name(leaf.path)] != leaf.path]
+    notes = [f"left out: {leaf.path}, for {kept[plain_name(leaf.path)]} has the same name" for leaf in left]
     more = len(notes) - _MOST_NOTES
     notes[_MOST_NOTES:] = [f"left out: {more:,} more that share a name with another path"] if more > 0 else []
-    return [one for one in seen if kept[plain_name(one.path)] == one.path], notes
+    return [leaf for leaf in seen if kept[plain_name(leaf.path)] == leaf.path], notes
 
 
 def _commonest(seen: Sequence[Seen]) -> tuple[list[Seen], list[str]]:
-    """The paths most events have, as many as a file can hold."""
+    """The paths most events have, up to what a file can hold."""
     kept: set[str] = set()
     room = _MOST_TEXT
-    for one in sorted(seen, key=lambda one: (-one.events, len(one.path), one.path)):
-        room -= len(one.path)
+    for leaf in sorted(seen, key=lambda leaf: (-leaf.events, len(leaf.path), leaf.path)):
+        room -= len(leaf.path)
         if len(kept) == MOST_COLUMNS or room < 0:
             break
-        kept.add(one.path)
+        kept.add(leaf.path)
     left = len(seen) - len(kept)
     notes = [f"left out: the {left:,} paths that the fewest events have"] if left else []
-    return [one for one in seen if one.path in kept], notes
+    return [leaf for leaf in seen if leaf.path in kept], notes
 
 
 def _column(seen: Seen, name: str, events: int) -> InferredColumn:
     guess, pii = guess_type(seen), guess_pii(seen)
-    form = guess.format
-    reasons = [
-        guess.reason,
-        *_nearly(seen, guess),
-        "in all events" if seen.events == events else f"in {_percent(seen.events, events)} of events",
-    ]
+    reasons = [guess.reason, *_nearly(seen, guess)]
+    reasons.append("in all events" if seen.events == events else f"in {_percent(seen.events, events)} of events")
     if pii:
         reasons.append(f"PII by its {pii[1]}")
         if guess.type != TEXT:
             reasons.append("STRING, for only a text can be hidden")
-            guess, form = Guess(TEXT, guess.reason), DateFormat.ISO
+            guess = Guess(TEXT, guess.reason)
     is_critical = events >= ENOUGH and seen.events == events and not seen.blank and ARRAY not in seen.kinds
     if is_critical:
         reasons.append("never missing")
-    return InferredColumn(
-        name, seen.path, guess.type, form, is_critical, pii[0] if pii else None, seen.events, "; ".join(reasons)
-    )
+    hidden, reason = pii[0] if pii else None, "; ".join(reasons)
+    return InferredColumn(name, seen.path, guess.type, guess.format, is_critical, hidden, seen.events, reason)
 
 
 def guess_type(seen: Seen) -> Guess:
@@ -236,7 +231,7 @@ def _written(kind: ColumnType, form: DateFormat) -> str:
 
 
 def _nearly(seen: Seen, guess: Guess) -> list[str]:
-    """The narrower type that a few values stand against."""
+    """The narrower type that all but a few values have."""
     names: dict[str, str] = {}
     if guess.type == TEXT:
         moments = [(_TIMESTAMP, DateFormat.ISO), *((_DATE, form) for form in _DATE.entry.formats)]
@@ -252,7 +247,7 @@ def _nearly(seen: Seen, guess: Guess) -> list[str]:
 
 
 def guess_pii(seen: Seen) -> tuple[str, str] | None:
-    """How a personal value should be hidden, and whether its name or its shape says that it is one."""
+    """How a personal value should be hidden, and whether its name or its shape shows that it is one."""
     if seen.kinds == {BOOLEAN}:
         return None
     words, around = _words(segments_of(seen.path)[-1]), _words(seen.path)
@@ -291,7 +286,7 @@ def _key(seen: Sequence[Seen], events: int, keyed: int) -> tuple[dict[str, str],
             missing = _percent(events - keyed, events)
             notes.append(f"key: {missing} of events have none, and no path looks like one; name keys.idempotency_key")
     path = keys.get("idempotency_key", DEFAULT_KEY_PATH)
-    personal = next((found[1] for one in seen if one.path == path and (found := guess_pii(one))), None)
+    personal = next((pii[1] for leaf in seen if leaf.path == path and (pii := guess_pii(leaf))), None)
     if personal:
         keys["pii"] = "hmac"
         notes.append(f"key: PII by its {personal}, so keys.pii seals it")
@@ -299,51 +294,53 @@ def _key(seen: Sequence[Seen], events: int, keyed: int) -> tuple[dict[str, str],
 
 
 def _version_and_period(seen: Sequence[Seen], events: int, key: str) -> dict[str, str]:
-    """Both stand in clear, each at a place of its own."""
+    """Version and period are kept in clear, each at a path of its own."""
     keys = {}
-    version = _likely_version([one for one in seen if _is_free(one, [key])], events)
+    version = _likely_version([leaf for leaf in seen if _is_free(leaf, [key])], events)
     if version:
         keys["version"] = version.path
-    period = _likely_period([one for one in seen if _is_free(one, [key, *keys.values()])], events)
+    period = _likely_period([leaf for leaf in seen if _is_free(leaf, [key, *keys.values()])], events)
     if period and period.path not in DEFAULT_PERIOD_PATHS:
         keys["period"] = period.path
     return keys
 
 
 def _is_free(seen: Seen, taken: Sequence[str]) -> bool:
-    """Whether a path is not personal, and neither one that is taken, nor in one, nor around one."""
+    """Whether a path is not personal, and neither equal to, nor in, nor around a path that is taken."""
     own = segments_of(seen.path)
     others = [segments_of(path) for path in taken]
-    return guess_pii(seen) is None and not any(one[: len(own)] == own[: len(one)] for one in others)
+    return guess_pii(seen) is None and not any(other[: len(own)] == own[: len(other)] for other in others)
 
 
 def _likely_key(seen: Sequence[Seen], events: int) -> Seen | None:
     """Nearly unique, nearly always there, and named like one; the least nested first."""
     named = [
-        one
-        for one in seen
-        if _words(segments_of(one.path)[-1]) & {"id", "key", "uuid", "guid", "number"}
-        and one.kinds <= {STRING, NUMBER}
-        and one.events >= events * _MOST
-        and one.distinct >= one.events * _NEARLY_UNIQUE
+        leaf
+        for leaf in seen
+        if _words(segments_of(leaf.path)[-1]) & {"id", "key", "uuid", "guid", "number"}
+        and leaf.kinds <= {STRING, NUMBER}
+        and leaf.events >= events * _MOST
+        and leaf.distinct >= leaf.events * _NEARLY_UNIQUE
     ]
-    return min(named, key=lambda one: (len(segments_of(one.path)), -one.distinct, one.path), default=None)
+    return min(named, key=lambda leaf: (len(segments_of(leaf.path)), -leaf.distinct, leaf.path), default=None)
 
 
 def _likely_version(seen: Sequence[Seen], events: int) -> Seen | None:
     names = ("updated", "modified", "changed", "version")
-    timely = [one for one in seen if one.kinds == {STRING} and one.all_are(_TIMESTAMP) and one.events >= events * _MOST]
+    timely = [
+        leaf for leaf in seen if leaf.kinds == {STRING} and leaf.all_are(_TIMESTAMP) and leaf.events >= events * _MOST
+    ]
     for name in names:
-        found = [one for one in timely if name in _words(segments_of(one.path)[-1])]
-        if found:
-            return min(found, key=lambda one: (len(segments_of(one.path)), one.path))
+        named = [leaf for leaf in timely if name in _words(segments_of(leaf.path)[-1])]
+        if named:
+            return min(named, key=lambda leaf: (len(segments_of(leaf.path)), leaf.path))
     return None
 
 
 def _likely_period(seen: Sequence[Seen], events: int) -> Seen | None:
-    valid = [one for one in seen if one.all_hold("period") and one.events >= events * _MOST]
-    named = [one for one in valid if _words(one.path) & {"period", "month"}]
-    return min(named, key=lambda one: (one.path not in DEFAULT_PERIOD_PATHS, len(one.path), one.path), default=None)
+    valid = [leaf for leaf in seen if leaf.all_hold("period") and leaf.events >= events * _MOST]
+    named = [leaf for leaf in valid if _words(leaf.path) & {"period", "month"}]
+    return min(named, key=lambda leaf: (leaf.path not in DEFAULT_PERIOD_PATHS, len(leaf.path), leaf.path), default=None)
 
 
 def _words(name: str) -> set[str]:

@@ -1,4 +1,4 @@
-"""Schema files checked together: every problem of each, its line, and what two files cannot both say."""
+"""Schema files checked together: every problem of each with its line, and what two files cannot both have."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -29,24 +29,24 @@ class Finding:
 def lint(files: Mapping[str, bytes]) -> list[Finding]:
     """Every problem of the files, in the order of the files and of the lines in them."""
     texts: dict[str, str] = {}
-    found: list[Finding] = []
+    findings: list[Finding] = []
     for file, data in files.items():
         try:
             texts[file] = data.decode()
         except UnicodeDecodeError as broken:
             line = data.count(b"\n", 0, broken.start) + 1
             wrong = Problem(Code.NOT_UTF8, "", f"not UTF-8: byte {broken.start:,}", "save the file as UTF-8")
-            found.append(Finding(file, line, wrong))
+            findings.append(Finding(file, line, wrong))
     for file, text in texts.items():
         problems = _problems(file, text)
         lines = lines_of(text, [problem.pointer for problem in problems])
-        found += [Finding(file, line, problem) for line, problem in zip(lines, problems, strict=True)]
+        findings += [Finding(file, line, problem) for line, problem in zip(lines, problems, strict=True)]
     order = {file: at for at, file in enumerate(files)}
-    return sorted([*found, *_tables_twice(texts)], key=lambda finding: (order[finding.file], finding.line))
+    return sorted([*findings, *_tables_twice(texts)], key=lambda finding: (order[finding.file], finding.line))
 
 
 def topic_of(file: str) -> str:
-    """The topic of a file in `schemas/{topic}/…`; any other file is one of its own."""
+    """The topic of a file in `schemas/{topic}/…`; any other file is a topic of its own."""
     parts = PurePath(file).parts
     below = [at for at, part in enumerate(parts[:-2]) if part == FOLDER]
     return parts[below[-1] + 1] if below else file
@@ -61,7 +61,7 @@ def _problems(file: str, text: str) -> tuple[Problem, ...]:
 
 
 def sealed_key_problems(schema: Schema) -> Iterator[Problem]:
-    """Columns that ask of a sealed key what only its clear text could tell; files that are active already may."""
+    """Columns with rules or a mask that only a key in clear could meet; files that are active already may have them."""
     for at, column in enumerate(schema.payload_columns):
         asks = "rules" if column.rules.written else "pii" if column.pii == "mask" else None
         if asks and schema.reads_sealed_key(column):

@@ -16,11 +16,11 @@ from pydantic import (
 
 from leanops.domain.errors import InvalidSchemaError
 from leanops.domain.payload.columns import plain_name
-from leanops.domain.problems import Code, Problem
+from leanops.domain.problems import Code
 from leanops.domain.schema import parse
 from leanops.domain.schema.casts import DateFormat as DateFormat
 from leanops.domain.schema.consistency import contradictions_in
-from leanops.domain.schema.document import is_beneath, parent, read_document
+from leanops.domain.schema.document import is_beneath, nearest, read_document
 from leanops.domain.schema.parse import DEFAULT_KEY_PATH, DEFAULT_PERIOD_PATHS, Text, read_model
 from leanops.domain.schema.rules import RULES
 from leanops.domain.schema.types import TYPES, type_names
@@ -40,7 +40,7 @@ Type = Annotated[
     WithJsonSchema({"type": "string", "anyOf": [{"enum": _SIMPLE_TYPES}, {"pattern": _DECIMAL_PATTERN}]}),
 ]
 Name = Annotated[str, Field(pattern="^[a-z_][a-z0-9_]{0,127}$")]
-# Bounds stand before the validators, or the JSON Schema would not tell them.
+# Bounds come before the validators, or the JSON Schema would not have them.
 Version = Annotated[int, Field(ge=1, lt=2**31), BeforeValidator(parse.whole)]
 Months = Annotated[int, Field(ge=0, le=1200), BeforeValidator(parse.whole)]
 Share = Annotated[float, Field(ge=0, le=1), BeforeValidator(parse.share)]
@@ -135,8 +135,8 @@ class Policies(_Model):
 
 def _with_editor_schema(described: dict[str, Any]) -> None:
     """Editors find the JSON Schema of a file by the file's own member `$schema`."""
-    told = {"type": "string", "description": "Where an editor finds the JSON Schema of this file; not used otherwise."}
-    described["properties"] = {"$schema": told, **described["properties"]}
+    what = "Where an editor finds the JSON Schema of this file; not used otherwise."
+    described["properties"] = {"$schema": {"type": "string", "description": what}, **described["properties"]}
 
 
 class Schema(_Model):
@@ -165,7 +165,7 @@ class Schema(_Model):
         return tuple(dict.fromkeys([*self.keys.named.values(), *in_columns]))
 
     def reads_sealed_key(self, column: PayloadColumn) -> bool:
-        """Whether a column is read where the key stands that `keys.pii` seals: Standardized has the HMAC there."""
+        """Whether a column reads the key that `keys.pii` seals: Standardized has its HMAC there."""
         key = self.keys.idempotency_key
         is_key = column.path == key if column.path else column.name == plain_name(key)
         return self.keys.pii is not None and is_key
@@ -183,26 +183,18 @@ def schema_from_json(text: str, source: str, *, is_kept: bool = False) -> Schema
     on short texts only, do not make it unreadable.
     """
     document = read_document(text)
-    if not document.is_readable:
+    offsets = document.offsets
+    if not offsets:
         raise InvalidSchemaError(source, document.problems)
-    told = {problem.pointer for problem in document.problems if problem.pointer}
-    schema, wrong = read_model(Schema, document.value)
-    found = [*document.problems, *(one for one in wrong if not is_beneath(one.pointer, told))]
-    found += contradictions_in(document.value, {problem.pointer for problem in found}, is_kept=is_kept)
+    reported = {problem.pointer for problem in document.problems if problem.pointer}
+    schema, mistakes = read_model(Schema, document.value)
+    problems = [*document.problems, *(problem for problem in mistakes if not is_beneath(problem.pointer, reported))]
+    problems += contradictions_in(document.value, {problem.pointer for problem in problems}, is_kept=is_kept)
     if is_kept:
-        found = [problem for problem in found if problem.code != Code.SLOW_PATTERN]
-    if found or schema is None:
-        raise InvalidSchemaError(source, _in_order(found, document.order))
+        problems = [problem for problem in problems if problem.code != Code.SLOW_PATTERN]
+    if problems or schema is None:
+        raise InvalidSchemaError(source, sorted(problems, key=lambda wrong: offsets[nearest(wrong.pointer, offsets)]))
     return schema
-
-
-def _in_order(problems: list[Problem], order: Mapping[str, int]) -> list[Problem]:
-    """Problems as they come in the file; one of a missing member where it should stand."""
-
-    def place(problem: Problem) -> int:
-        return order[problem.pointer] if problem.pointer in order else order[parent(problem.pointer)]
-
-    return sorted(problems, key=place)
 
 
 def changed_types(schema: "Schema", columns: Mapping[str, str]) -> dict[str, tuple[str, str]]:

@@ -1,4 +1,4 @@
-"""A schema file against its model: what is missing, unknown or of the wrong kind says why and what to write."""
+"""A schema file against its model: what is missing, unknown or of the wrong kind, and what to write instead."""
 
 import difflib
 import json
@@ -55,7 +55,7 @@ def kind_of(value: Any) -> str:
 
 
 def wrong_kind(value: Any, wanted: str) -> PydanticCustomError:
-    """A refusal of a value that is something else than wanted."""
+    """A refusal of a value of another kind than the wanted one."""
     return refusal(Code.WRONG_KIND, f"is {kind_of(value)}", f"write {wanted}")
 
 
@@ -66,11 +66,11 @@ def type_from_text(value: Any) -> Any:
     if not isinstance(value, str):
         raise wrong_kind(value, "the type as a text, like DECIMAL(18,2)")
     text = value.upper()
-    found = _DECIMAL.fullmatch(text)
-    if found and 1 <= int(found[1]) <= 38 and int(found[2]) <= int(found[1]):
-        return ColumnType("DECIMAL", int(found[1]), int(found[2]))
+    digits = _DECIMAL.fullmatch(text)
+    if digits and 1 <= int(digits[1]) <= 38 and int(digits[2]) <= int(digits[1]):
+        return ColumnType("DECIMAL", int(digits[1]), int(digits[2]))
     if re.match(r"DECIMAL\b", text):
-        raise refusal(Code.BAD_DECIMAL, f"{quoted(value)} is no decimal type", _A_DECIMAL)
+        raise refusal(Code.BAD_DECIMAL, f"{quoted(value)} is not a decimal type", _A_DECIMAL)
     if text not in TYPES:
         raise refusal(Code.UNKNOWN_TYPE, f"there is no type {quoted(value)}", f"use one of {', '.join(TYPES)}")
     return ColumnType(text)
@@ -84,7 +84,7 @@ def path_from_text(value: Any) -> Any:
         return canonical(value)
     except InvalidPathError:
         hint = 'write it like $.order.id or $["a.b"].c'
-        raise refusal(Code.BAD_PATH, f"{quoted(value)} is no JSON path", hint) from None
+        raise refusal(Code.BAD_PATH, f"{quoted(value)} is not a JSON path", hint) from None
 
 
 def text_from_scalar(value: Any) -> Any:
@@ -118,7 +118,7 @@ def share(value: Any) -> Any:
 
 
 Text = Annotated[str, BeforeValidator(text_from_scalar), WithJsonSchema({"type": ["string", "number", "boolean"]})]
-# Bounds stand before the validators, or the JSON Schema would not tell them.
+# Bounds come before the validators, or the JSON Schema would not have them.
 Length = Annotated[int, Field(ge=0, lt=2**31), BeforeValidator(whole)]
 
 
@@ -126,32 +126,34 @@ def read_model(model: type[Model], value: Any) -> tuple[Model | None, list[Probl
     """The model of a JSON value, and every problem of its structure."""
     if not isinstance(value, dict):
         return None, [Problem(Code.NOT_OBJECT, "", f"the file holds {kind_of(value)}", "write one JSON object, in { }")]
-    said = {name: member for name, member in value.items() if name != _EDITOR}
+    members = {name: member for name, member in value.items() if name != _EDITOR}
     problems = []
     if not isinstance(value.get(_EDITOR, ""), str):
         hint = "write where the JSON Schema is, as a text, or leave it out"
         problems.append(Problem(Code.WRONG_KIND, step("", _EDITOR), f"is {kind_of(value[_EDITOR])}", hint))
     try:
-        return model.model_validate(said), problems
+        return model.model_validate(members), problems
     except ValidationError as invalid:
-        # Of an array only the sound members are counted; those that are not are told of themselves.
-        errors = [one for one in invalid.errors(include_url=False) if one["type"] != "too_short" or not one["input"]]
+        # An array counts as too short without its broken members, which have problems of their own.
+        errors = [
+            error for error in invalid.errors(include_url=False) if error["type"] != "too_short" or not error["input"]
+        ]
         return None, problems + [_problem(model, error) for error in errors]
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """A hint that names what was probably meant, or all that could be."""
+    """A hint with the name that is probably meant, or with all known ones."""
     choices = list(known)
     close = difflib.get_close_matches(name[:100].lower(), choices, n=1)
     return f"did you mean {close[0]}?" if close else f"use one of {', '.join(choices)}"
 
 
 def _problem(model: type[BaseModel], error: Mapping[str, Any]) -> Problem:
-    code, message, hint = _told(model, error)
+    code, message, hint = _explained(model, error)
     return Problem(code, reduce(step, error["loc"], ""), message, hint)
 
 
-def _told(model: type[BaseModel], error: Mapping[str, Any]) -> tuple[Code, str, str]:
+def _explained(model: type[BaseModel], error: Mapping[str, Any]) -> tuple[Code, str, str]:
     kind, context, value = error["type"], error.get("ctx", {}), error["input"]
     member = str(error["loc"][-1])
     match kind:
@@ -162,7 +164,7 @@ def _told(model: type[BaseModel], error: Mapping[str, Any]) -> tuple[Code, str, 
             return Code.UNKNOWN_KEY, f"there is no member {quoted(member)}", did_you_mean(member, known)
         case "string_pattern_mismatch":
             hint = "use lower case letters, digits and _, at most 128, no digit first"
-            return Code.BAD_NAME, f"{quoted(value)} is no name", hint
+            return Code.BAD_NAME, f"{quoted(value)} is not a valid name", hint
         case "literal_error" | "enum":
             if not isinstance(value, str):
                 return Code.WRONG_KIND, f"is {kind_of(value)}", f"write {context['expected']}"

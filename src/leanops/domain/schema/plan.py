@@ -14,7 +14,7 @@ Source = Literal["standardized", "raw", "nothing", "retired"]
 """Where rows were read: nowhere without events, nor where RAW, which is needed, no longer holds them."""
 Needs = Literal["nothing", "recurate", "rebuild"]
 ALIKE = 0.8
-"""Paths of one object are alike by what they share; below this it is no misspelling."""
+"""Paths of one object are alike by what they share; below this, one is not a misspelling of the other."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,9 @@ class Unseen:
 def unseen_paths(schema: Schema, seen: Collection[str], events: int, *, with_keys: bool) -> tuple[Unseen, ...]:
     """The paths of the schema that are not among those seen; key, version and period are asked for apart."""
     keys = [(f"/keys/{name}", f"keys.{name}", path) for name, path in schema.keys.named.items()]
-    columns = [(f"/payload_columns/{at}/path", one.name, one.path) for at, one in enumerate(schema.payload_columns)]
+    columns = [
+        (f"/payload_columns/{at}/path", column.name, column.path) for at, column in enumerate(schema.payload_columns)
+    ]
     known = sorted(seen)
     return tuple(
         Unseen(pointer, name, path, events, next(iter(get_close_matches(path, known, 1, ALIKE)), None))
@@ -90,15 +92,15 @@ class SchemaPlan:
     rows: int
     """Rows read; those of RAW may be older versions of a key, copies, or no events."""
     judged: int
-    """Current versions among them: the rows Curated would be made from."""
+    """Current versions among them: the rows Curated would be built from."""
     is_sample: bool
     failing: int = 0
     failing_today: int = 0
     leaving: int = 0
-    """Keys in Curated that would not be in one made anew."""
+    """Keys in Curated that would not be in a rebuilt one."""
     resolved: int = 0
     changed: int = 0
-    """Rows of Curated that would hold another value, or one in a new column, or be made from another message."""
+    """Rows of Curated that would hold another value, or one in a new column, or be built from another message."""
     cde_missing: int = 0
     """Rows that lack any critical value, as a batch counts them."""
     failures: tuple[FailureGroup, ...] = ()
@@ -114,21 +116,20 @@ class SchemaPlan:
     @property
     def is_safe(self) -> bool:
         """Whether it can be deployed as it is: no row would leave Curated or be lost, and nothing breaks."""
-        is_breaking = self.needs == "rebuild" and self.difference.kind != Kind.FIRST
-        is_lost = self.source == "retired" and self.needs == "rebuild"
-        is_refused = bool(self.problems or self.unseen_keys)
-        is_breaking |= self.difference.kind == Kind.BREAKING
-        return self.leaving == 0 and not is_lost and not is_breaking and not is_refused
+        kind, is_rebuilt = self.difference.kind, self.needs == "rebuild"
+        is_breaking = kind == Kind.BREAKING or (is_rebuilt and kind != Kind.FIRST)
+        is_lost = is_rebuilt and self.source == "retired"
+        return not (self.leaving or is_lost or is_breaking or self.problems or self.unseen_keys)
 
     @property
     def unseen_keys(self) -> tuple[Unseen, ...]:
         """The paths of key, version and period that no event has."""
-        return tuple(one for one in self.unseen if one.is_key)
+        return tuple(unseen for unseen in self.unseen if unseen.is_key)
 
     def without_values(self) -> "SchemaPlan":
         """The same plan for readers who may not read the rows: its examples have message ids, and no values."""
         groups = [
-            replace(group, examples=tuple(Example(one.message_id, None) for one in group.examples))
+            replace(group, examples=tuple(Example(example.message_id, None) for example in group.examples))
             for group in self.failures
         ]
         return replace(self, failures=tuple(groups))
@@ -151,11 +152,11 @@ class Tables:
 def ddl_of(new: Schema, difference: Difference, tables: Tables) -> tuple[str, ...]:
     """What would be done to the tables, one line each."""
     if _is_rebuilt(new, difference, tables):
-        made = {tables.curated: tables.columns}
+        rebuilt = {tables.curated: tables.columns}
         if difference.needs_raw:
-            made = {tables.standardized: tables.paths, **made}
+            rebuilt = {tables.standardized: tables.paths, **rebuilt}
         return tuple(
-            f"CREATE TABLE {name}" if there is None else f"replace {name} (rebuild)" for name, there in made.items()
+            f"CREATE TABLE {name}" if live is None else f"replace {name} (rebuild)" for name, live in rebuilt.items()
         )
     # A path gets its column of Standardized from the first event that has it.
     lines = [f"CREATE TABLE {tables.standardized}"] if tables.paths is None else []
@@ -171,7 +172,7 @@ def ddl_of(new: Schema, difference: Difference, tables: Tables) -> tuple[str, ..
 
 
 def needed(new: Schema, difference: Difference, tables: Tables, *, old_rows_change: bool) -> Needs:
-    """What has to be made anew; a restrictive schema holds for what comes, and is applied to old rows on demand."""
+    """What has to be rebuilt; a restrictive schema holds for new rows, and is applied to old ones on demand."""
     if _is_rebuilt(new, difference, tables):
         return "rebuild"
     return "recurate" if difference.kind == Kind.ADDITIVE and old_rows_change else "nothing"
@@ -187,6 +188,5 @@ def _is_rebuilt(new: Schema, difference: Difference, tables: Tables) -> bool:
 
 def is_comparable(new: Schema, name: str, columns: Mapping[str, str]) -> bool:
     """Whether a column's live values can be compared with new ones: it has the same type, or one that widens to it."""
-    wanted = next(column.type.iceberg for column in new.payload_columns if column.name == name)
-    today = columns[name].replace(" ", "")
-    return today == wanted or is_promotion(today, wanted)
+    changed = changed_types(new, columns)
+    return name not in changed or is_promotion(*changed[name])

@@ -1,4 +1,4 @@
-"""Patterns of schema files: regular expressions that Java and Python read alike, as far as one can tell."""
+"""Patterns of schema files: regular expressions that Java and Python read alike, as far as that can be checked."""
 
 import math
 import re
@@ -8,7 +8,7 @@ from leanops.domain.problems import Code
 
 LONGEST = 1_000
 DEEPEST = 3_000
-"""Steps of the matcher on the stack of Java at once: 512 kB were seen to bear so many, and 1 MB is usual."""
+"""Steps of the matcher on the stack of Java at once: a stack of 512 kB was seen to hold them, and 1 MB is usual."""
 # Of a pattern without its escapes.
 _NOT_JAVA = re.compile(r"\(\?([P#(]|[a-zA-Z]*[xaL])|\{(?![0-9]{1,9}(,[0-9]{0,9})?\})")
 _NESTED_CLASS = re.compile(r"\[\^?\]?[^\]]*?(\[|&&|\|\||--|~~)")
@@ -75,15 +75,15 @@ def _steps(length: int, repeats: float) -> float:
 
 def _repeats(pattern: str) -> float:
     """How many repeats without an end, or with a distant one, can follow each other."""
-    found: list[float] = [0]
+    counts: list[float] = [0]
     for piece in _PIECE.finditer(pattern):
         if piece["what"].startswith("("):
-            found.append(0)
+            counts.append(0)
             continue
-        inside = found.pop() if piece["what"] == ")" else 0
+        inside = counts.pop() if piece["what"] == ")" else 0
         is_open = _most(piece) - _least(piece) > _MANY
-        found[-1] += inside + 1 if is_open else inside * _most(piece)
-    return found[0]
+        counts[-1] += inside + 1 if is_open else inside * _most(piece)
+    return counts[0]
 
 
 def _misread(pattern: str) -> str | None:
@@ -101,12 +101,12 @@ def _misread(pattern: str) -> str | None:
     try:
         re.compile(pattern)
     except (re.error, RecursionError, OverflowError) as broken:
-        return f"is no regular expression: {getattr(broken, 'msg', 'too large')}"
+        return f"is not a regular expression: {getattr(broken, 'msg', 'too large')}"
     return None
 
 
 def surely_refuses(pattern: str, text: str) -> bool:
-    """Whether a good pattern does not match the whole text; False where that cannot be told quickly and for sure."""
+    """Whether a good pattern does not match the whole text; False where that cannot be decided quickly and for sure."""
     bare = _without_escapes(pattern)
     is_plain = pattern.isascii() and text.isascii() and text.isprintable() and len(text) <= _LONGEST_TEXT
     # What repeats a group, or repeats too often, might run for years.
@@ -119,7 +119,7 @@ def _without_escapes(pattern: str) -> str:
 
 
 def _depth(pattern: str, longest: int | None) -> float:
-    """How many steps can lie on Java's stack: one for each piece, as often as the groups around it are repeated."""
+    """How many steps can be on Java's stack: one for each piece, as often as the groups around it are repeated."""
     most_often = float("inf") if longest is None else longest
     sizes: list[float] = [0]
     for piece in _PIECE.finditer(pattern):

@@ -38,7 +38,7 @@ class RuleEntry:
     reports: str
     """What the error table names it."""
     says: str
-    """What is wrong with a value that breaks it."""
+    """The message for a value that breaks it."""
     refuses: Callable[[Any, Any], bool]
     """Whether what it is about breaks the limit, as far as that is sure of a text of the file."""
     is_broken: Callable[[Cell, Any], str]
@@ -50,7 +50,7 @@ class RuleEntry:
     up_to: str | None = None
     """The rule that is its other end."""
     fault: Callable[[Any, Mapping[str, Any]], Fault | None] = lambda _limit, _rules: None
-    """Why the limit cannot be used beside the other rules, apart from being no value of the column's type."""
+    """Why the limit cannot be used beside the other rules, apart from not being a value of the column's type."""
     goes_with: Callable[[TypeEntry], bool] = lambda _: True
 
 
@@ -156,7 +156,7 @@ def is_refused(name: str, limit: Any, text: str, value: Any) -> bool:
 
 
 def compared_by(name: str, limit: Any, kind: ColumnType) -> Any:
-    """What a limit is compared by, None where it, or a part of it, is no value of the type."""
+    """What a limit is compared by, None where it, or a part of it, is not a value of the type."""
     if RULES[name].about != "value":
         return limit
     if not isinstance(limit, tuple):
@@ -166,7 +166,7 @@ def compared_by(name: str, limit: Any, kind: ColumnType) -> Any:
 
 
 def leaves_room(low: Any, high: Any, kind: ColumnType | None) -> bool:
-    """Whether a value of the type, or a length where there is none, can lie between two limits."""
+    """Whether a value of the type, or a length where there is none, can be between two limits."""
     if kind is None or not kind.is_exact:
         return bool(low <= high)
     grid = 10**kind.scale

@@ -64,7 +64,7 @@ class TypeEntry:
     refuses: str = ""
     numbers: Literal["exact", "real"] | None = None
     bound: int = 0
-    """Whole numbers lie below it, and not below its negative."""
+    """Whole numbers are below it, and not below its negative."""
     has_scale: bool = False
     """Whether a precision and a scale follow its name."""
     formats: tuple[DateFormat, ...] = (DateFormat.ISO,)
@@ -170,7 +170,7 @@ def cast(text: str, kind: ColumnType, form: DateFormat = DateFormat.ISO) -> str:
 
 
 def limit_value(text: str, kind: ColumnType) -> Any:
-    """What a limit is compared by, or None if it is none; a limit may be finer or wider than the column.
+    """What a limit is compared by, or None if it is not a value; a limit may be finer or wider than the column.
 
     Stricter than the casts of Curated: what it takes for a value, they do too.
     """
@@ -184,7 +184,7 @@ def column_value(text: str, kind: ColumnType, form: DateFormat) -> Any:
         return value
     grid = value * 10**kind.scale
     bound = 10**kind.precision if kind.entry.has_scale else kind.entry.bound
-    # Whole numbers reach one further below zero; a DECIMAL holds as many digits on both sides.
+    # Whole numbers reach one further below zero; a DECIMAL holds the same digits on both sides.
     least = 1 - bound if kind.entry.has_scale else -bound
     return value if grid.denominator == 1 and least <= grid < bound else None
 
@@ -203,6 +203,6 @@ def is_widening(old: ColumnType, new: ColumnType) -> bool:
 
 def type_from_iceberg(text: str) -> ColumnType | None:
     """The type that has this Iceberg type, None where no type has."""
-    found = _ICEBERG.fullmatch(text.replace(" ", ""))
-    name = next((name for name, entry in TYPES.items() if found and entry.iceberg == found[1]), None)
-    return ColumnType(name, int(found[2] or 0), int(found[3] or 0)) if name and found else None
+    parts = _ICEBERG.fullmatch(text.replace(" ", ""))
+    name = next((name for name, entry in TYPES.items() if parts and entry.iceberg == parts[1]), None)
+    return ColumnType(name, int(parts[2] or 0), int(parts[3] or 0)) if name and parts else None

@@ -1,6 +1,6 @@
 """The balance: every row that was read is in exactly one place."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 from leanops.domain.errors import UnbalancedBatchError
 
@@ -13,7 +13,7 @@ BESIDE = (
     "conflicting_copies",
     "unplaced_paths",
 )
-"""Counts of a Standardized batch that are no part of its balance."""
+"""Counts of a Standardized batch that are not part of its balance."""
 
 
 @dataclass(frozen=True)
@@ -36,9 +36,9 @@ class StandardizedCounts:
 
     def check(self) -> None:
         """Raise unless every row that was read is accounted for."""
-        found = self.inserted + self.updated + self.duplicates + self.superseded + self.parse_errors
-        if found != self.read:
-            raise UnbalancedBatchError(f"RAW says {self.read} new rows, {found} were found: {asdict(self)}")
+        placed = self.inserted + self.updated + self.duplicates + self.superseded + self.parse_errors
+        if placed != self.read:
+            raise UnbalancedBatchError(f"RAW has {self.read} new rows, {placed} were placed: {asdict(self)}")
 
 
 @dataclass(frozen=True)
@@ -57,9 +57,9 @@ class CuratedCounts:
 
     def check(self) -> None:
         """Raise unless every row that was read is accounted for."""
-        found = self.inserted + self.updated + self.unchanged + self.errors
-        if found != self.read:
-            raise UnbalancedBatchError(f"Standardized has {self.read} new rows, {found} were found: {asdict(self)}")
+        placed = self.inserted + self.updated + self.unchanged + self.errors
+        if placed != self.read:
+            raise UnbalancedBatchError(f"Standardized has {self.read} new rows, {placed} were placed: {asdict(self)}")
 
 
 Counts = StandardizedCounts | CuratedCounts
@@ -80,21 +80,20 @@ class Totals:
 
     def after(self, counts: StandardizedCounts) -> "Totals":
         """The totals once a batch is in; raises unless they balance."""
-        totals = Totals(
+        totals = replace(
+            self,
             read=self.read + counts.read,
             updated=self.updated + counts.updated,
             duplicates=self.duplicates + counts.duplicates,
             superseded=self.superseded + counts.superseded,
             parse_errors=self.parse_errors + counts.parse_errors,
             rows=self.rows + counts.inserted,
-            base_rows=self.base_rows,
-            base_raw_rows=self.base_raw_rows,
         )
         totals.check()
         return totals
 
     def check(self) -> None:
         """Raise unless all that was read since the base is accounted for."""
-        found = self.rows - self.base_rows + self.updated + self.duplicates + self.superseded + self.parse_errors
-        if found != self.read:
-            raise UnbalancedBatchError(f"totals do not balance: {self.read} read, {found} found: {asdict(self)}")
+        placed = self.rows - self.base_rows + self.updated + self.duplicates + self.superseded + self.parse_errors
+        if placed != self.read:
+            raise UnbalancedBatchError(f"totals do not balance: {self.read} read, {placed} placed: {asdict(self)}")

@@ -30,13 +30,13 @@ class Batch(msgspec.Struct, frozen=True):
     starts_base: bool = False
     is_gap: bool = False
     timeline: str = ""
-    """Standardized: the history of its table that the batch belongs to, as its watermark says it."""
+    """Standardized: the history of its table that the batch belongs to, as its watermark has it."""
     source_timeline: str = ""
     """Curated: the history of Standardized that is read."""
     key_check: str = ""
     """The check value of the key that seals something in this batch; nothing where none does."""
     free_columns: int | None = None
-    """Columns under the limits when the batch was begun: a later try must not add as many again."""
+    """Columns under the limits when the batch was begun: a later try must not add them again."""
 
 
 def pipeline_id(topic: str, layer: str) -> str:
@@ -47,11 +47,3 @@ def pipeline_id(topic: str, layer: str) -> str:
 def new_batch_id(now: datetime) -> str:
     """An id whose first 16 characters sort by time."""
     return f"{now:%y%m%d%H%M%S}{now.microsecond // 100:04d}-{secrets.token_hex(4)}"
-
-
-def to_text(batch: Batch) -> str:
-    return msgspec.json.encode(batch).decode()
-
-
-def from_text(text: str) -> Batch:
-    return msgspec.json.decode(text, type=Batch)

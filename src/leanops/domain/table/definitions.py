@@ -30,8 +30,8 @@ class TableDefinition:
         return tuple(name if how == "identity" else f"{name}_{how}" for name, how in self.partition_by)
 
 
-def _columns(listed: str) -> dict[str, str]:
-    """Columns in order, from `name type, name type`; what has no type is a string."""
+def columns_in(listed: str) -> dict[str, str]:
+    """Columns in order, from `name type, name type`; a column without a type is a string."""
     pairs = (column.split() for column in re.split(r",\s+", listed))
     return {name: kind[0] if kind else STRING for name, *kind in pairs}
 
@@ -43,7 +43,7 @@ _MEASURED = (
 )
 
 RAW = TableDefinition(
-    _columns(
+    columns_in(
         """message_id, publish_time timestamptz, topic_name, json_payload, ingestion_ts long, idempotency_key,
         attributes"""
     ),
@@ -51,7 +51,7 @@ RAW = TableDefinition(
     measured=("message_id", "publish_time", "ingestion_ts"),
 )
 STANDARDIZED = TableDefinition(
-    _columns(
+    columns_in(
         f"""record_key, idempotency_key, message_id, topic_name, period_reference, publish_time timestamptz,
         ingestion_ts long, last_updated_ts timestamptz, first_seen_ts long, _rescued, _version {NUMBER},
         _payload_hash long, _batch_seq long, _batch_id"""
@@ -60,7 +60,7 @@ STANDARDIZED = TableDefinition(
     measured=_MEASURED,
 )
 CURATED = TableDefinition(
-    _columns(
+    columns_in(
         f"""idempotency_key, message_id, topic_name, period_reference, publish_time timestamptz, ingestion_ts long,
         first_seen_ts long, last_updated_ts timestamptz, _version {NUMBER}, _schema_version int, _batch_seq long,
         _batch_id"""
@@ -69,7 +69,7 @@ CURATED = TableDefinition(
     measured=_MEASURED,
 )
 ERRORS = TableDefinition(
-    _columns(
+    columns_in(
         f"""error_id, topic_name, layer, message_id, record_key, publish_time timestamptz, ingestion_ts long,
         failures {FAILURES}, source, batch_id, schema_version int, detected_ts timestamptz, status,
         status_ts timestamptz, attempts int"""
@@ -79,10 +79,10 @@ ERRORS = TableDefinition(
 )
 OPS = {
     "topic_registry": TableDefinition(
-        _columns("topic_name, source_id, project, labels, status, discovered_ts timestamptz, updated_ts timestamptz"),
+        columns_in("topic_name, source_id, project, labels, status, discovered_ts timestamptz, updated_ts timestamptz"),
     ),
     "job_run_history": TableDefinition(
-        _columns(
+        columns_in(
             """run_id, cycle_id, topic_name, layer, outcome, batch_id, source_from long, source_to long,
             source_snapshot_id long, target_snapshot_id long, rows_read long, inserted long, updated long,
             duplicates long, superseded long, parse_errors long, unchanged long, errors long, behind long,
@@ -95,10 +95,10 @@ OPS = {
         measured=("batch_id", "started_ts"),
     ),
     "schema_versions": TableDefinition(
-        _columns("topic_name, version int, fingerprint, classification, actor, activated_ts timestamptz, schema"),
+        columns_in("topic_name, version int, fingerprint, classification, actor, activated_ts timestamptz, schema"),
     ),
     "drift_log": TableDefinition(
-        _columns(
+        columns_in(
             """detected_ts timestamptz, topic_name, column_name, action, source_layer, old_value, new_value,
             details"""
         ),
@@ -106,18 +106,18 @@ OPS = {
         measured=("topic_name", "detected_ts"),
     ),
     "reconciliation_log": TableDefinition(
-        _columns("checked_ts timestamptz, topic_name, check, expected long, found long, balanced boolean, details"),
+        columns_in("checked_ts timestamptz, topic_name, check, expected long, found long, balanced boolean, details"),
         partition_by=(("checked_ts", "day"),),
     ),
     "reconciliation_results": TableDefinition(
-        _columns(
+        columns_in(
             """checked_ts timestamptz, topic_name, period_reference, measure, expected double, found double,
             variance double, within_threshold boolean"""
         ),
         partition_by=(("checked_ts", "day"),),
     ),
     "audit_log": TableDefinition(
-        _columns("at_ts timestamptz, actor, channel, action, topic_name, details"),
+        columns_in("at_ts timestamptz, actor, channel, action, topic_name, details"),
         partition_by=(("at_ts", "day"),),
     ),
 }

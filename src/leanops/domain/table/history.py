@@ -1,4 +1,4 @@
-"""What a table's history tells: snapshots, the watermark they carry, and the range a batch may read."""
+"""What can be read from a table's history: snapshots, the watermark they carry, and the range a batch may read."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -48,12 +48,12 @@ class TableView:
 
     def ancestors(self, of: int | None = None) -> list[Snapshot]:
         """The head (or another snapshot) and its ancestors, newest first, as far as they are kept."""
-        found: list[Snapshot] = []
+        ancestors: list[Snapshot] = []
         at = self.head if of is None else of
         while at is not None and at in self.snapshots:
-            found.append(self.snapshots[at])
+            ancestors.append(self.snapshots[at])
             at = self.snapshots[at].parent_id
-        return found
+        return ancestors
 
 
 @dataclass(frozen=True)
@@ -145,24 +145,24 @@ def watermark_of(batch: Batch, counts: Counts, totals: Totals | None = None) -> 
 
 def watermark_from(snapshot: Snapshot) -> Watermark | None:
     """The watermark a snapshot carries, if any."""
-    said = snapshot.summary
+    summary = snapshot.summary
     if snapshot.batch_id is None:
         return None
-    source_from = said["leanops.source-from"]
+    source_from = summary["leanops.source-from"]
     return Watermark(
         batch_id=snapshot.batch_id,
-        batch_seq=int(said["leanops.batch-seq"]),
-        source_uuid=said["leanops.source-uuid"],
+        batch_seq=int(summary["leanops.batch-seq"]),
+        source_uuid=summary["leanops.source-uuid"],
         source_from=int(source_from) if source_from else None,
-        source_to=int(said["leanops.source-to"]),
-        source_snapshot=int(said["leanops.source-snapshot"]),
-        counts=_numbers(said, _COUNT),
-        totals=Totals(**_numbers(said, _TOTAL)),
+        source_to=int(summary["leanops.source-to"]),
+        source_snapshot=int(summary["leanops.source-snapshot"]),
+        counts=_numbers(summary, _COUNT),
+        totals=Totals(**_numbers(summary, _TOTAL)),
         snapshot_id=snapshot.snapshot_id,
-        schema_version=int(said.get("leanops.schema-version", 0)),
-        timeline=Timeline.parse(said.get("leanops.timeline", "")),
-        source_timeline=said.get("leanops.source-timeline", ""),
-        key_check=said.get("leanops.key-check", ""),
+        schema_version=int(summary.get("leanops.schema-version", 0)),
+        timeline=Timeline.parse(summary.get("leanops.timeline", "")),
+        source_timeline=summary.get("leanops.source-timeline", ""),
+        key_check=summary.get("leanops.key-check", ""),
     )
 
 
@@ -172,9 +172,9 @@ def _numbers(summary: Mapping[str, str], prefix: str) -> dict[str, int]:
 
 def valid_watermark(table: TableView) -> Watermark | None:
     """The one with the greatest batch-seq among the ancestors: a stalled writer may commit an older one late."""
-    found = [mark for snapshot in table.ancestors() if (mark := watermark_from(snapshot)) is not None]
+    marks = [mark for snapshot in table.ancestors() if (mark := watermark_from(snapshot)) is not None]
     # Of two batches that began at the same place the first one counts: the other one was abandoned, and came late.
-    return max(reversed(found), key=lambda mark: mark.batch_seq, default=None)
+    return max(reversed(marks), key=lambda mark: mark.batch_seq, default=None)
 
 
 def has_batch(table: TableView, batch_id: str) -> Snapshot | None:
@@ -279,7 +279,7 @@ def is_ancestor(table: TableView, snapshot_id: int) -> bool:
 def has_moved(source: TableView, mark: Watermark) -> bool:
     """Whether what a watermark has read is no longer part of its source: it was rolled back, replaced or re-created.
 
-    Snapshots that expired are no move.
+    Expired snapshots do not count as a move.
     """
     newest = valid_watermark(source)
     if mark.source_uuid != source.uuid or newest is None:
@@ -292,3 +292,31 @@ def expirable(table: TableView, needed: Collection[int | None], keep: int) -> li
     history = table.ancestors()
     oldest = max((at for at, snapshot in enumerate(history) if snapshot.snapshot_id in needed), default=0)
     return [snapshot.snapshot_id for snapshot in history[max(keep, oldest + 1) :]]
+
+
+@dataclass(frozen=True)
+class Foreign:
+    """A snapshot that another tool committed to a table that only our batches should write."""
+
+    snapshot_id: int
+    operation: str
+    at_ms: int | None
+    """When it became the head, where the table still knows."""
+
+    @property
+    def changes_rows(self) -> bool:
+        """Whether its rows may differ from those before it; a compaction only rewrites the same ones."""
+        return self.operation != "replace"
+
+
+def foreign_snapshots(table: TableView) -> list[Foreign]:
+    """The snapshots of a layer without a key of ours, newest first, back to the last rebuild or expiry.
+
+    Every commit of a batch, a rebuild and a retention carries one; a rollback moves the head and commits nothing.
+    """
+    became = {snapshot: when for when, snapshot in table.history}
+    return [
+        Foreign(snapshot.snapshot_id, snapshot.operation, became.get(snapshot.snapshot_id))
+        for snapshot in table.ancestors()
+        if not any(key.startswith("leanops.") for key in snapshot.summary)
+    ]

@@ -148,14 +148,6 @@ class Operation(msgspec.Struct, frozen=True):
         return f"{self.operation_id}c"
 
 
-def to_text(operation: Operation) -> str:
-    return msgspec.json.encode(operation).decode()
-
-
-def from_text(text: str) -> Operation:
-    return msgspec.json.decode(text, type=Operation)
-
-
 @dataclass(frozen=True)
 class UnfinishedOperation:
     """An operation that is not finished yet."""
@@ -185,6 +177,5 @@ def unfinished_from(row: Mapping[str, object]) -> UnfinishedOperation | None:
     blocked = row["blocked"]
     if row["stage"] == Stage.CLOSED:
         return None
-    return UnfinishedOperation(
-        from_text(str(row["intent"])), Stage(str(row["stage"])), str(blocked) if blocked else None
-    )
+    operation = msgspec.json.decode(str(row["intent"]), type=Operation)
+    return UnfinishedOperation(operation, Stage(str(row["stage"])), str(blocked) if blocked else None)

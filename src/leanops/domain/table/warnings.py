@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from leanops.domain.table.batch import CURATED
 
 FEW = 10
-"""Fewer quarantined rows say nothing by their share: one of a batch of four would be a quarter."""
+"""Fewer quarantined rows are not judged by their share: one row of a batch of four would be a quarter."""
 _ODD = {
     "version_missing": "have no version, so their publish time orders them",
     "version_fallback": "have a version that keys.version_format does not take, so their publish time orders them",
@@ -17,7 +17,7 @@ _ODD = {
 def batch_warnings(topic: str, layer: str, counts: Mapping[str, int], *, alert: float, share: float) -> list[str]:
     """A sentence for each thing that is out of the ordinary.
 
-    `alert` is the share of quarantined rows above which a schema wants to hear of it, `share` that of odd rows.
+    `alert` is the share of quarantined rows above which the schema asks for a warning, `share` that of odd rows.
     """
     return _of_curated(topic, counts, alert) if layer == CURATED else of_standardized(counts, share)
 
@@ -25,16 +25,17 @@ def batch_warnings(topic: str, layer: str, counts: Mapping[str, int], *, alert: 
 def of_standardized(counts: Mapping[str, int], share: float) -> list[str]:
     """More than a share of the rows is odd, a message id was used twice, or paths found no column."""
     read = counts.get("read", 0)
-    found = [
+    warnings = [
         f"{counts[name]:,} of {read:,} rows {what}" for name, what in _ODD.items() if counts.get(name, 0) > read * share
     ]
     if counts.get("conflicting_copies"):
-        told = f"{counts['conflicting_copies']:,} of {counts.get('duplicates', 0):,} duplicates hold another payload"
-        found.append(f"{told} than the message they repeat: a message id was used twice, and the first payload is kept")
+        copies = f"{counts['conflicting_copies']:,} of {counts.get('duplicates', 0):,} duplicates"
+        reason = "a message id was used twice, and the first payload is kept"
+        warnings.append(f"{copies} hold another payload than the message they repeat: {reason}")
     if counts.get("unplaced_paths"):
-        told = f"{counts['unplaced_paths']:,} or more paths are beyond the column limits"
-        found.append(f"{told}; their values are in _rescued")
-    return found
+        paths = f"{counts['unplaced_paths']:,} or more paths"
+        warnings.append(f"{paths} are beyond the column limits; their values are in _rescued")
+    return warnings
 
 
 def _of_curated(topic: str, counts: Mapping[str, int], alert: float) -> list[str]:

@@ -9,8 +9,7 @@ from typing import NamedTuple
 
 from leanops.domain.event.envelope import micros
 from leanops.emulation.events.kinds import COPIES, DAY1, DAY2, DAY4, SOAK, Kind, Rates, with_rates
-from leanops.emulation.events.leaves import MICROS, Draw, text_of
-from leanops.emulation.events.profile import KEY, Profile
+from leanops.emulation.events.profile import KEY, MICROS, Draw, Profile, text_of
 from leanops.emulation.events.twists import VARIANTS, twisted
 
 CHUNK = 5_000
@@ -117,56 +116,44 @@ class Stream:
         """Whether an event of this topic can be of this kind."""
         return self.profile.has_version or kind != Kind.AHEAD
 
-    def chunk(self, index: int) -> list[Message]:
-        """The messages of one chunk, in the order in which they are sent."""
-        return self._chunk(index).messages()
-
-    def originals(self, index: int) -> list[Message]:
-        """The messages of one chunk that are not copies; they depend on no other chunk of their phase."""
-        return self._chunk(index).messages(with_copies=False)
-
-    def _chunk(self, index: int) -> "_Chunk":
-        first = index * self.size
-        return _Chunk(self, index, range(first, min(first + self.size, self.events)))
-
-
-class _Times(NamedTuple):
-    """The entity, publish time and version of each event of a chunk."""
-
-    numbers: list[int]
-    published: list[int]
-    versions: list[int]
+    def chunk(self, index: int, *, with_copies: bool = True) -> list[Message]:
+        """The messages of a chunk in the order they are sent; without copies they depend on no other chunk."""
+        return _Chunk(self, index).messages(with_copies)
 
 
 class _Chunk:
     """One chunk in the making."""
 
-    def __init__(self, stream: Stream, index: int, positions: range) -> None:
-        self.stream, self.index, self.positions = stream, index, positions
+    def __init__(self, stream: Stream, index: int) -> None:
+        first = index * stream.size
+        self.stream, self.index = stream, index
+        self.positions = range(first, min(first + stream.size, stream.events))
         name = f"{stream.seed}/{stream.topic}/{stream.phase.name}/{index}"
         self.random = Random(name)
         # Separate, so that events are the same with and without copies.
         self.copying = Random(f"{name}/copies")
         # Every entity of the first day has an event; many numbers of later days have none.
-        self.known = stream.known + positions.start if stream.phase.is_long else stream.first
+        self.known = stream.known + first if stream.phase.is_long else stream.first
         self.lasts = stream.phase.lasts // timedelta(microseconds=1)
+        self.numbers, self.published, self.versions = list[int](), list[int](), list[int]()
+        """The entity, publish time and version of each event."""
         self.made: list[Message] = []
         self.loud: set[int] = set()
         """The places of messages whose ids sort before all others."""
 
-    def messages(self, *, with_copies: bool = True) -> list[Message]:
+    def messages(self, with_copies: bool) -> list[Message]:
         stream, random, positions = self.stream, self.random, self.positions
         kinds, variants = self._kinds()
         begins, step = micros(stream.phase.begins), self.lasts / stream.events
         arrivals = [begins + int(step * position) for position in positions]
-        numbers = [self._number(kind, position) for kind, position in zip(kinds, positions, strict=True)]
-        published = [self._published(kind, at) for kind, at in zip(kinds, arrivals, strict=True)]
-        versions = [at - int(random.random() * 30_000_000) for at in published]
+        self.numbers = [self._number(kind, position) for kind, position in zip(kinds, positions, strict=True)]
+        self.published = [self._published(kind, at) for kind, at in zip(kinds, arrivals, strict=True)]
+        self.versions = [at - int(random.random() * 30_000_000) for at in self.published]
         if stream.phase.rates:
-            self._retime(kinds, variants, _Times(numbers, published, versions))
-        periods = [self._period(kind, number) for kind, number in zip(kinds, numbers, strict=True)]
-        draw = Draw(random, numbers, published)
-        rows = stream.profile.cells(draw, list(periods), [_text(version) for version in versions])
+            self._retime(kinds, variants)
+        periods = [self._period(kind, number) for kind, number in zip(kinds, self.numbers, strict=True)]
+        draw = Draw(random, self.numbers, self.published)
+        rows = stream.profile.cells(draw, list(periods), [_text(version) for version in self.versions])
         for place, (kind, arrived, cells) in enumerate(zip(kinds, arrivals, rows, strict=True)):
             ingested = (arrived + 10 * MINUTE) // 1_000
             if kind in COPIES:
@@ -176,9 +163,10 @@ class _Chunk:
             name = f"{stream.topic}-{stream.phase.name}-{positions[place]:07d}"
             if place in self.loud:
                 name = name.upper()
-            version = versions[place] if stream.profile.has_version else None
+            version = self.versions[place] if stream.profile.has_version else None
             text = stream.profile.text(cells) if kind in _UNCHANGED else ""
-            valid = Message(name, kind, published[place], ingested, text, cells[KEY], version, periods[place], cells)
+            sent_us = self.published[place]
+            valid = Message(name, kind, sent_us, ingested, text, cells[KEY], version, periods[place], cells)
             self.made.append(valid if text else self._twisted(valid, variants.get(place)))
         return self.made
 
@@ -199,25 +187,25 @@ class _Chunk:
             kinds[0] = usual
         return kinds, variants
 
-    def _retime(self, kinds: list[Kind], variants: dict[int, int], times: _Times) -> None:
+    def _retime(self, kinds: list[Kind], variants: dict[int, int]) -> None:
         """Make versions differ from the order of publish times."""
         has_version, random, plain = self.stream.profile.has_version, self.random, list[int]()
         for at, kind in enumerate(kinds):
             if kind in _PLAIN:
                 plain.append(at)
             elif kind == Kind.STALE and has_version:
-                times.versions[at] = times.published[at] - int(random.random() * 3 * self.lasts)
+                self.versions[at] = self.published[at] - int(random.random() * 3 * self.lasts)
             elif kind == Kind.AHEAD:
                 choice = (random.randrange(HOUR, DAY - HOUR), DAY, random.randrange(DAY + HOUR, 2 * DAY))
-                times.versions[at] = times.published[at] + choice[variants.get(at, random.randrange(AHEADS))]
+                self.versions[at] = self.published[at] + choice[variants.get(at, random.randrange(AHEADS))]
             elif kind == Kind.TIED:
-                other = self._other(plain, times)
+                other = self._other(plain)
                 if other is None:
                     kinds[at] = self.stream.phase.usual
                 else:
-                    self._tie(at, TIES[variants.get(at, random.randrange(len(TIES)))], times, other)
+                    self._tie(at, TIES[variants.get(at, random.randrange(len(TIES)))], other)
 
-    def _other(self, plain: Sequence[int], times: _Times) -> tuple[int, int, int] | None:
+    def _other(self, plain: Sequence[int]) -> tuple[int, int, int] | None:
         """Number, publish time and version of an earlier message, of this chunk or of an earlier day."""
         earlier = self.stream.earlier
         if earlier and (not plain or self.random.random() < 0.5):
@@ -228,14 +216,14 @@ class _Chunk:
         if not plain:
             return None
         at = self.random.choice(plain)
-        return times.numbers[at], times.published[at], times.versions[at]
+        return self.numbers[at], self.published[at], self.versions[at]
 
-    def _tie(self, at: int, tie: str, times: _Times, other: tuple[int, int, int]) -> None:
-        times.numbers[at], published, times.versions[at] = other
+    def _tie(self, at: int, tie: str, other: tuple[int, int, int]) -> None:
+        self.numbers[at], published, self.versions[at] = other
         if tie == EARLIER:
-            times.published[at] = published - self.random.randrange(HOUR)
+            self.published[at] = published - self.random.randrange(HOUR)
         elif tie != VERSION_ONLY or not self.stream.profile.has_version:
-            times.published[at] = published
+            self.published[at] = published
         if tie == LOUD:
             self.loud.add(at)
 
@@ -294,7 +282,7 @@ _UNCHANGED = _PLAIN | {Kind.LATE, Kind.STALE, Kind.TIED, Kind.AHEAD}
 
 @lru_cache(maxsize=2)
 def _earlier(stream: Stream, index: int) -> Sequence[Message]:
-    return stream.originals(index)
+    return stream.chunk(index, with_copies=False)
 
 
 @lru_cache(maxsize=1_000)

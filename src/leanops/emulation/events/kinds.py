@@ -88,7 +88,7 @@ DAY4: Rates = _spread(
 
 
 def with_rates(defaults: Rates, changes: str) -> Rates:
-    """The defaults with the changes `kind=rate,…`; raises UsageError if these are not possible."""
+    """The defaults with the changes `kind=rate,…`; raises UsageError if they are not possible."""
     rates = dict(defaults)
     for part in filter(None, (part.strip() for part in changes.split(","))):
         name, _, number = part.partition("=")

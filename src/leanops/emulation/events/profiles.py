@@ -2,9 +2,10 @@
 
 from datetime import timedelta
 
-from leanops.emulation.events.leaves import (
+from leanops.emulation.events.profile import (
     Form,
     Leaf,
+    Profile,
     day,
     decimal,
     listed,
@@ -15,7 +16,6 @@ from leanops.emulation.events.leaves import (
     sometimes,
     whole,
 )
-from leanops.emulation.events.profile import Profile
 
 BARE, PROSE = Form.BARE, Form.PROSE
 _GIVEN = one_of("")

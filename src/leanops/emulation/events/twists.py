@@ -5,11 +5,9 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import TypeVar
 
-from leanops.emulation.events.broken import BROKEN, OVERSIZED
 from leanops.emulation.events.kinds import Kind
-from leanops.emulation.events.leaves import Form
-from leanops.emulation.events.odd import LARGEST, ODD
-from leanops.emulation.events.profile import KEY, PERIOD, VERSION, Profile, written
+from leanops.emulation.events.profile import KEY, PERIOD, VERSION, Form, Leaf, Profile, written
+from leanops.emulation.events.texts import BROKEN, ODD, OVERSIZED
 
 CDE_MISSING, CAST_FAILED = "cde_missing", "cast_failed"
 _NEW_PATHS = ("context.tenant", "context.trace.id", "labels", "revision")
@@ -59,16 +57,10 @@ class Twisted:
         """The event as it is sent."""
         if self.broken is not None:
             return self.broken
-        tokens = [(leaf.path, self.token(at)) for at, leaf in enumerate(self.profile.leaves) if self._is_there(at)]
-        text = written([*tokens, *self.added])
-        return f"{{{self.front}{text[1:]}" if self.front else text
-
-    def _is_there(self, at: int) -> bool:
-        return self.cells[at] is not None or at in self.tokens
-
-    def token(self, at: int) -> str:
-        cell = self.cells[at]
-        return self.tokens[at] if at in self.tokens else self.profile.leaves[at].token(cell or "")
+        leaves = self.profile.leaves
+        tokens = {at: leaves[at].token(cell) for at, cell in enumerate(self.cells) if cell is not None} | self.tokens
+        text = written([*((leaves[at].path, token) for at, token in sorted(tokens.items())), *self.added])
+        return f"{{{self.front}{text[1:]}"
 
     def changed(self) -> list[str]:
         """The paths whose values are of another JSON kind than the profile says."""
@@ -83,29 +75,25 @@ class Twisted:
         """The variant that is asked for, or any."""
         return self.random.choice(variants) if self.variant is None else variants[self.variant % len(variants)]
 
-    def pick(self, *, cde: bool | None = None, pii: bool = True, wrong: str | None = None) -> int:
-        """A random leaf that is there."""
-        leaves = [
-            at
-            for at, leaf in enumerate(self.profile.leaves)
-            if self.cells[at] is not None
-            and at not in (PERIOD, VERSION)
-            and (cde is None or leaf.cde == cde)
-            and (pii or not leaf.pii)
-            and (wrong is None or any((rule == CAST_FAILED) == (wrong == CAST_FAILED) for rule in leaf.wrong))
-        ]
-        return self.random.choice(leaves)
+    def pick(self, fits: Callable[[Leaf], bool]) -> int:
+        """A random leaf that is there and fits."""
+        return self.random.choice(
+            [
+                at
+                for at, leaf in enumerate(self.profile.leaves)
+                if self.cells[at] is not None and at not in (PERIOD, VERSION) and fits(leaf)
+            ]
+        )
 
-    def add(self, path: str, token: str, cell: str | None) -> None:
+    def add(self, path: str, token: str, cell: str) -> None:
         self.added.append((path, token))
-        if cell is not None:
-            self.extra[f"$.{path}"] = cell
+        self.extra[f"$.{path}"] = cell
 
 
 def twisted(
     kind: Kind, profile: Profile, cells: tuple[str | None, ...], random: Random, variant: int | None = None
 ) -> Twisted:
-    """The event that these cells become by this kind."""
+    """The event that a kind makes of the cells of a valid one."""
     event = Twisted(profile, random, list(cells), variant, has_version=profile.has_version)
     _TWISTS[kind](event)
     return event
@@ -125,7 +113,7 @@ def _kind(token: str) -> str:
 
 
 def _cde_missing(event: Twisted) -> int:
-    at = event.pick(cde=True)
+    at = event.pick(lambda leaf: leaf.cde)
     event.cells[at] = None
     _fail(event, at, CDE_MISSING)
     return at
@@ -141,17 +129,19 @@ def _cde_blank(event: Twisted) -> None:
 
 
 def _bad_type(event: Twisted) -> None:
-    _wrong(event, event.pick(wrong=CAST_FAILED), is_cast=True)
+    _wrong(event, is_cast=True)
 
 
 def _bad_rule(event: Twisted) -> None:
-    _wrong(event, event.pick(wrong="rule"), is_cast=False)
+    _wrong(event, is_cast=False)
     if event.random.random() < 0.3:
         # Every failure must be listed, not only the first.
         _bad_type(event)
 
 
-def _wrong(event: Twisted, at: int, *, is_cast: bool) -> None:
+def _wrong(event: Twisted, *, is_cast: bool) -> None:
+    """Give a leaf a value that its type cannot hold, or that a rule forbids."""
+    at = event.pick(lambda leaf: any((rule == CAST_FAILED) == is_cast for rule in leaf.wrong))
     if at in event.tokens:
         return
     values = event.profile.leaves[at].wrong
@@ -204,8 +194,8 @@ def _drift_object(event: Twisted) -> None:
 
 def _move(event: Twisted, at: int | None, suffix: str) -> None:
     if at is not None:
-        leaf, cell = event.profile.leaves[at], event.cells[at]
-        event.add(f"{leaf.path}{suffix}", leaf.token(cell or ""), cell)
+        leaf, cell = event.profile.leaves[at], event.cells[at] or ""
+        event.add(f"{leaf.path}{suffix}", leaf.token(cell), cell)
         event.cells[at] = None
 
 
@@ -280,8 +270,7 @@ def _numbers_in_another_form(event: Twisted) -> None:
 _ODDITIES: tuple[Callable[[Twisted], None], ...] = (
     _without_period,
     _numbers_in_another_form,
-    *map(_in_front, ODD),
-    _in_front(LARGEST),
+    *map(_in_front, ODD.values()),
 )
 _TWISTS = {
     Kind.CDE_NULL: _cde_null,

@@ -4,17 +4,19 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Self
 
 from leanops.domain.errors import EmulationError
 
 LOGS = "logs"
-WATCHED = "from leanops.emulation.play.watchdog import end_with_parent; end_with_parent(0)\n"
+WATCHED = "from leanops.emulation.play.crew import end_with_parent; end_with_parent(0)\n"
 POLL_S = 0.1
 
 
@@ -108,3 +110,17 @@ class Crew:
 
     def _log(self, name: str) -> Path:
         return self._home / LOGS / f"{name}.log"
+
+
+def end_with_parent(pipe: int) -> None:
+    """Kill this process and its children as soon as the other end of a pipe, which only the parent has, is closed."""
+    # In a session of its own it gets no Ctrl-C from the terminal, and its group is itself and its children.
+    if os.getsid(0) != os.getpid():
+        os.setsid()
+
+    def watch() -> None:
+        # Whatever ends the parent, even SIGKILL, closes its end.
+        wait([pipe])
+        os.killpg(0, signal.SIGKILL)
+
+    threading.Thread(target=watch, name="watchdog", daemon=True).start()

@@ -9,7 +9,7 @@ import duckdb
 from leanops.domain.errors import EmulationError
 from leanops.emulation import ledger
 from leanops.emulation.play.crew import LOGS, Crew
-from leanops.emulation.verify.fates import listed
+from leanops.emulation.verify.tables import listed
 from leanops.runtimes.embedded import Embedded
 
 PATIENCE_S = 180.0

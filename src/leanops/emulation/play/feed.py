@@ -4,10 +4,9 @@ import gc
 import json
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor, wait
 from functools import cache, partial
-from itertools import islice
 from multiprocessing import get_context, parent_process
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,15 +15,14 @@ from leanops.domain.errors import EmulationError, QueueStoppedError
 from leanops.domain.event.envelope import Envelope
 from leanops.emulation import ledger
 from leanops.emulation.events.generator import Message
-from leanops.emulation.play.watchdog import end_with_parent
+from leanops.emulation.play.crew import end_with_parent
 from leanops.emulation.scenario import PUBSUB, Scenario
 from leanops.ports.queue import DEAD
 from leanops.runtimes.background import queues_of, stream_of
 from leanops.runtimes.embedded import Embedded
 from leanops.usecases.dlq.drain import archive_and_drain
-from leanops.usecases.ingest.pack import messages, send_all
+from leanops.usecases.ingest.pack import send_events
 from leanops.usecases.ingest.parts import DeliveryPart, Queues
-from leanops.usecases.ingest.publish import EVENTS_PER_SEND
 from leanops.usecases.retry import Patience
 
 if TYPE_CHECKING:
@@ -53,7 +51,10 @@ class Feed:
     def run(self, scenario: Scenario, phase: str, progress: Progress = lambda _done: None) -> int:
         """Publish the events of a phase and land them all in RAW; returns their number."""
         home, crossing = self._runtime.home, self._bridged(scenario)
-        made = [self._makers.submit(make_part, home, scenario, phase, *part) for part in _parts(scenario, phase)]
+        made = [
+            self._makers.submit(make_part, home, scenario, phase, stream.topic, first)
+            for stream, first in scenario.turns(phase, CHUNKS_PER_PART)
+        ]
         land(self._runtime, made, progress)
         events = sum(part.result() for part in made)
         if crossing:
@@ -81,23 +82,12 @@ def _begin_making() -> None:
     gc.disable()
 
 
-def _parts(scenario: Scenario, phase: str) -> list[tuple[str, int, int]]:
-    """Topic, first and last chunk of each part; the topics take turns."""
-    chunks = {topic: scenario.stream(topic, phase).chunks for topic in scenario.names()}
-    longest = max(chunks.values())
-    return [
-        (topic, first, min(first + CHUNKS_PER_PART, count))
-        for first in range(0, longest, CHUNKS_PER_PART)
-        for topic, count in chunks.items()
-        if first < count
-    ]
-
-
-def make_part(home: Path, scenario: Scenario, phase: str, topic: str, first: int, last: int) -> int:
-    """Make some chunks, send them and write them into the ledger; returns the number of events."""
+def make_part(home: Path, scenario: Scenario, phase: str, topic: str, first: int) -> int:
+    """Make the chunks from the first on, send them and write them into the ledger; returns the number of events."""
     runtime = _opened(home)
     stream = scenario.stream(topic, phase)
-    made = [message for index in range(first, last) for message in stream.chunk(index)]
+    chunks = range(first, min(first + CHUNKS_PER_PART, stream.chunks))
+    made = [message for index in chunks for message in stream.chunk(index)]
     ids = None
     if scenario.through == PUBSUB:
         from leanops.emulation.play.pubsub import publish
@@ -111,7 +101,7 @@ def make_part(home: Path, scenario: Scenario, phase: str, topic: str, first: int
 
 def send(runtime: Embedded, topic: str, made: Sequence[Message]) -> None:
     """Send messages to the queue of a topic."""
-    rest: Iterator[Envelope] = (
+    envelopes = (
         Envelope(
             topic,
             message.message_id,
@@ -123,9 +113,7 @@ def send(runtime: Embedded, topic: str, made: Sequence[Message]) -> None:
         )
         for message in made
     )
-    while envelopes := list(islice(rest, EVENTS_PER_SEND)):
-        packed = messages(runtime.queue, runtime.files, runtime.platform.clock, envelopes)
-        send_all(runtime.queue, [message for message, _ in packed])
+    send_events(runtime.queue, runtime.files, runtime.platform.clock, envelopes)
 
 
 @cache
@@ -134,11 +122,16 @@ def _opened(home: Path) -> Embedded:
     return Embedded(home)
 
 
-def land(runtime: Embedded, made: Sequence["Future[int]"] = (), progress: Progress = lambda _done: None) -> None:
+def land(
+    runtime: Embedded,
+    made: Sequence["Future[int]"] = (),
+    progress: Progress = lambda _done: None,
+    patience_s: float = PATIENCE_S,
+) -> None:
     """Process and deliver until every part is made and everything in the queues is in RAW; raise if it stays there."""
     delivery, landed, stopping = DeliveryPart(stream_of(runtime)), 0, threading.Event()
     with ThreadPoolExecutor(1, "processor") as pool:
-        processing = pool.submit(_process, runtime, made, stopping)
+        processing = pool.submit(_process, runtime, made, stopping, patience_s)
         try:
             while not processing.done():
                 landed += delivery.turn()
@@ -157,7 +150,7 @@ def land(runtime: Embedded, made: Sequence["Future[int]"] = (), progress: Progre
     archive_and_drain(runtime.platform, runtime.queue, runtime.files)
 
 
-def _process(runtime: Embedded, made: Sequence["Future[int]"], stopping: threading.Event) -> None:
+def _process(runtime: Embedded, made: Sequence["Future[int]"], stopping: threading.Event, patience_s: float) -> None:
     """Process until every part is made and the queues are empty; raise if their messages stay in them."""
     queues = queues_of(runtime, Patience())
     moved = time.monotonic()
@@ -169,8 +162,8 @@ def _process(runtime: Embedded, made: Sequence["Future[int]"], stopping: threadi
         left = _queued(queues) if is_made else 0
         if is_made and not left:
             return
-        if is_made and time.monotonic() > moved + PATIENCE_S:
-            raise EmulationError(f"none of {left:,} messages left its queue for {PATIENCE_S:.0f} s")
+        if is_made and time.monotonic() > moved + patience_s:
+            raise EmulationError(f"none of {left:,} messages left its queue for {patience_s:.0f} s")
         time.sleep(IDLE_S)
 
 

@@ -5,6 +5,7 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -25,18 +26,12 @@ NAMES = {
 """What an emulation has in its home, beside half-written files."""
 
 
-class _Marked(msgspec.Struct):
-    """What tells the file of an emulation from another of that name; Scenario checks the value."""
-
-    made_by: str
-
-
 def scenario_of(home: Path) -> Scenario:
     """The scenario in the home of an emulation; raises UsageError if the folder is not one."""
     try:
-        text = (home / FILE).read_bytes()
-        msgspec.json.decode(text, type=_Marked)
-        return msgspec.json.decode(text, type=Scenario)
+        fields = msgspec.json.decode((home / FILE).read_bytes(), type=dict[str, Any])
+        # Only its mark tells the file of an emulation from another of that name.
+        return msgspec.convert({"made_by": None} | fields, Scenario)
     except (OSError, ValueError):
         raise UsageError(f"{home} is not an emulation; create one with: leanops emulate clean") from None
 

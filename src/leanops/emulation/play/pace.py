@@ -3,7 +3,6 @@
 import re
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from random import Random
 
 from leanops.domain.errors import UsageError
@@ -22,35 +21,30 @@ def seconds_of(text: str) -> int:
     return total
 
 
-@dataclass
 class Pace:
     """A rate of events per second, for a number of seconds from now."""
 
-    rate: int
-    seconds: float
-    now: Now = time.monotonic
-    _started: float = field(init=False)
-
-    def __post_init__(self) -> None:
-        self._started = self.now()
+    def __init__(self, rate: int, seconds: float, now: Now = time.monotonic) -> None:
+        self.rate, self.seconds = rate, seconds
+        self._now, self._started = now, now()
 
     @property
     def elapsed(self) -> float:
-        return self.now() - self._started
+        return self._now() - self._started
 
     @property
     def is_over(self) -> bool:
         return self.elapsed >= self.seconds
 
     def owed(self, sent: int) -> int:
-        """How many more events should have been sent by now; missed ones are made up for."""
+        """The number of events that are still to be sent by now; missed ones are made up for."""
         return int(min(self.elapsed, self.seconds) * self.rate) - sent
 
 
 class Kills:
-    """Picks a worker from time to time; the seed decides when and which, and every worker has its turn."""
+    """Picks a worker about every `every_s`; the seed decides when and which, and every worker has its turn."""
 
-    def __init__(self, every_s: float | None, names: Sequence[str], seed: int, now: Now = time.monotonic) -> None:
+    def __init__(self, every_s: float, names: Sequence[str], seed: int, now: Now = time.monotonic) -> None:
         self._every_s, self._names, self._now = every_s, list(names), now
         self._random = Random(f"{seed}/kills")
         self._next = self._drawn()
@@ -65,6 +59,4 @@ class Kills:
         return self._doomed.pop()
 
     def _drawn(self) -> float:
-        if self._every_s is None:
-            return float("inf")
         return self._now() + self._every_s * self._random.uniform(0.5, 1.5)

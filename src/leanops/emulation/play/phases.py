@@ -21,6 +21,7 @@ from leanops.usecases.cycle.run import run_cycle, share_done
 from leanops.usecases.platform import Actor
 from leanops.usecases.schemas.inbox import take_pending
 from leanops.usecases.schemas.validate import Outcome as Judged
+from leanops.usecases.schemas.validate import Verdict as SchemaVerdict
 from leanops.usecases.topics.registry import add_topics
 
 WHO = Actor("emulation", "files")
@@ -49,8 +50,8 @@ class Emulation:
         threading.Thread(target=self.runtime.spark, daemon=True).start()
         yield from self.day1(sizes["day1"])
         yield from self.schema()
-        yield from self.day2(sizes["day2"])
-        yield from self.day4(sizes["day4"])
+        for phase in ("day2", "day4"):
+            yield from self.day(phase, sizes[phase])
 
     def day1(self, events: int) -> Iterator[Step]:
         """Clean events and no schema: RAW is filled, and the cycle reports why nothing else is."""
@@ -74,15 +75,8 @@ class Emulation:
         yield self._refused()
         yield self._deployed()
 
-    def day2(self, events: int) -> Iterator[Step]:
-        """Corrections, drift and errors of every kind."""
-        return self._day("day2", events)
-
-    def day4(self, events: int) -> Iterator[Step]:
-        """Corrections that move events to other months."""
-        return self._day("day4", events)
-
-    def _day(self, phase: str, events: int) -> Iterator[Step]:
+    def day(self, phase: str, events: int) -> Iterator[Step]:
+        """Day 2: corrections, drift and errors of every kind. Day 4: corrections that move events to other months."""
         self._check_turn(phase, events)
         yield self._published(phase, events)
         yield self._cycled(phase, CYCLE, Outcome.DONE)
@@ -94,9 +88,9 @@ class Emulation:
         for topic in self.scenario.names():
             if not ledger.parts(self.runtime.home, topic):
                 raise UsageError(f"{topic}: none of its events was published; start over with: leanops emulate clean")
-        with self.timed("verify", "tables against the ledger") as rows:
+        with self.timed("verify", "tables against the ledger") as step:
             verdict = verify(self.runtime, self.scenario, self.progress)
-            rows.append(sum(topic.rows["published"] for topic in verdict.topics))
+            step.rows = sum(topic.rows["published"] for topic in verdict.topics)
         return verdict
 
     def _check_turn(self, phase: str, events: int) -> None:
@@ -112,67 +106,63 @@ class Emulation:
 
     def _published(self, phase: str, events: int) -> Step:
         self.scenario.events[phase] = events
-        # Saved first: an interrupted phase cannot be told from a whole one, and must not run again.
+        # Saved first: an interrupted phase looks like a whole one, and must not run again.
         self.scenario.save(self.runtime.home)
-        with self.timed(phase, "publish and land") as rows:
-            rows.append(self._feed.run(self.scenario, phase, lambda done: self.progress(phase, done / events)))
-        return self._last()
+        with self.timed(phase, "publish and land") as step:
+            step.rows = self._feed.run(self.scenario, phase, lambda done: self.progress(phase, done / events))
+        return step
 
     def _cycled(self, phase: str, what: str, expected: Outcome) -> Step:
         names = list(self.scenario.names())
         reached: dict[str, float] = {}
 
-        def note(topic: str, step: str) -> None:
-            reached[topic] = share_done(step)
-            self.progress(f"{phase}: {topic}: {step}", sum(reached.values()) / len(names))
+        def note(topic: str, doing: str) -> None:
+            reached[topic] = share_done(doing)
+            self.progress(f"{phase}: {topic}: {doing}", sum(reached.values()) / len(names))
 
-        with self.timed(phase, what) as rows:
+        with self.timed(phase, what) as step:
             results = run_cycle(self.runtime.platform, names, progress=note)
-            rows.append(sum(layer.counts["read"] for result in results for layer in result.layers.values()))
+            step.rows = sum(layer.counts["read"] for result in results for layer in result.layers.values())
         for result in results:
             if result.outcome != expected:
                 raise EmulationError(f"expected {expected.value}, but: {result.sentence()}") from result.failure
-        return self._last()
+        return step
 
     def _refused(self) -> Step:
         """An invalid file for every topic ends in failed/, and nothing else changes."""
-        platform = self.runtime.platform
-        with self.timed("schema", "wrong schema files refused"):
-            for topic, schema in self._schemas().items():
+        schemas = self.runtime.platform.schemas
+        with self.timed("schema", "wrong schema files refused") as step:
+            for topic, profile in self.scenario.names().items():
+                schema = profile.schema(topic)
                 columns = [{**column, "type": "MONEY"} for column in schema["payload_columns"]]
-                verdict = take_pending(platform, self._put(topic, schema | {"payload_columns": columns}))
-                if verdict.outcome != Judged.FAILED or not platform.schemas.failed(topic):
+                verdict = self._taken(topic, schema | {"payload_columns": columns})
+                if verdict.outcome != Judged.FAILED or not schemas.failed(topic):
                     raise EmulationError(f"{topic}: an invalid schema file was not refused: {verdict.sentence()}")
-                if platform.schemas.active(topic):
+                if schemas.active(topic):
                     raise EmulationError(f"{topic}: an invalid schema file became active")
-        return self._last()
+        return step
 
     def _deployed(self) -> Step:
-        with self.timed("schema", "right schema files active"):
-            for topic, schema in self._schemas().items():
-                verdict = take_pending(self.runtime.platform, self._put(topic, schema))
+        with self.timed("schema", "right schema files active") as step:
+            for topic, profile in self.scenario.names().items():
+                verdict = self._taken(topic, profile.schema(topic))
                 if verdict.outcome != Judged.ACTIVE:
                     raise EmulationError(f"{topic}: its schema did not become active: {verdict.sentence()}")
-        return self._last()
+        return step
 
-    def _schemas(self) -> Mapping[str, dict[str, Any]]:
-        return {topic: profile.schema(topic) for topic, profile in self.scenario.names().items()}
-
-    def _put(self, topic: str, schema: Mapping[str, Any]) -> Pending:
-        """Put a schema file where a person would."""
+    def _taken(self, topic: str, schema: Mapping[str, Any]) -> SchemaVerdict:
+        """Put a schema file where a person would, and let the inbox take it."""
         folder = self.runtime.home / "schemas" / topic / "pending"
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "schema.json").write_text(json.dumps(schema, indent=2, ensure_ascii=False))
-        return Pending(topic, "schema.json")
+        return take_pending(self.runtime.platform, Pending(topic, "schema.json"))
 
     @contextmanager
-    def timed(self, phase: str, what: str) -> Iterator[list[int]]:
-        """Record how long a step took and how many rows it handled, as appended to what this yields."""
-        started, rows = time.monotonic(), list[int]()
+    def timed(self, phase: str, what: str) -> Iterator[Step]:
+        """Record how long a step took, and the rows it handled as set by the caller."""
+        step, started = Step(phase, what, 0.0), time.monotonic()
         self.progress(f"{phase}: {what}", 0.0)
-        yield rows
-        self.scenario.steps.append(Step(phase, what, time.monotonic() - started, sum(rows)))
+        yield step
+        step.seconds = time.monotonic() - started
+        self.scenario.steps.append(step)
         self.scenario.save(self.runtime.home)
-
-    def _last(self) -> Step:
-        return self.scenario.steps[-1]

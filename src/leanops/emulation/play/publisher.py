@@ -1,9 +1,7 @@
 """The publisher of a soak: it sends chunk by chunk, and writes what it sent into the ledger."""
 
-from collections.abc import Iterator
-
 from leanops.emulation import ledger
-from leanops.emulation.events.generator import Message, Stream
+from leanops.emulation.events.generator import Message
 from leanops.emulation.play.feed import send
 from leanops.emulation.scenario import SOAK, Scenario
 from leanops.runtimes.embedded import Embedded
@@ -16,10 +14,9 @@ class Publisher:
 
     def __init__(self, runtime: Embedded, scenario: Scenario) -> None:
         self._runtime = runtime
-        self._streams = {topic: scenario.stream(topic, SOAK) for topic in scenario.names()}
-        self._turns = self._in_turn()
+        self._profiles, self._turns = scenario.names(), scenario.turns(SOAK)
         self._next = next(self._turns, None)
-        self._unwritten: dict[str, list[Message]] = {topic: [] for topic in self._streams}
+        self._unwritten: dict[str, list[Message]] = {topic: [] for topic in self._profiles}
         self._parts = 0
         self.sent = 0
 
@@ -53,17 +50,11 @@ class Publisher:
 
     def write(self) -> None:
         """Write into the ledger what is not there yet."""
-        for topic in self._streams:
+        for topic in self._profiles:
             self._write(topic)
 
     def _write(self, topic: str) -> None:
         messages = self._unwritten[topic]
         if messages:
-            ledger.write(self._runtime.home, topic, self._streams[topic].profile, f"{SOAK}-{self._parts:06d}", messages)
+            ledger.write(self._runtime.home, topic, self._profiles[topic], f"{SOAK}-{self._parts:06d}", messages)
             self._unwritten[topic], self._parts = [], self._parts + 1
-
-    def _in_turn(self) -> Iterator[tuple[Stream, int]]:
-        longest = max(stream.chunks for stream in self._streams.values())
-        return (
-            (stream, index) for index in range(longest) for stream in self._streams.values() if index < stream.chunks
-        )

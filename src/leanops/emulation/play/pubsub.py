@@ -5,7 +5,7 @@ import os
 import signal
 import sys
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,7 +19,6 @@ from leanops.runtimes.embedded import Embedded
 from leanops.settings import load_settings
 
 if TYPE_CHECKING:
-    from leanops.adapters.gcp.publisher import PubSubPublisher
     from leanops.adapters.gcp.topics import PubSubTopics
 
 LABEL = ("leanops", "emulation")
@@ -35,25 +34,26 @@ def project() -> str:
             "PUBSUB_EMULATOR_HOST to the address of the emulator"
         )
     try:
-        import leanops.adapters.gcp.publisher  # noqa: F401 - to fail now if it is missing
+        import leanops.adapters.gcp.topics  # noqa: F401 - to fail now if it is missing
     except ModuleNotFoundError as missing:
         raise PermanentError("Pub/Sub needs Google's client; install it with: pip install 'leanops[gcp]'") from missing
     return name
 
 
 @lru_cache(maxsize=1)
-def _publisher(of: str) -> "PubSubPublisher":
+def _publisher(project_id: str) -> "PubSubTopics":
     """The publisher of this process."""
-    from leanops.adapters.gcp.publisher import PubSubPublisher
+    from leanops.adapters.gcp.topics import PubSubTopics
 
-    return PubSubPublisher(of)
+    return PubSubTopics(project_id)
 
 
 def publish(topic: str, made: Sequence[Message]) -> tuple[list[Message], list[str]]:
     """Publish messages; returns them as they were sent, and the ids that Pub/Sub gave them."""
-    from leanops.adapters.gcp.publisher import NO_TEXT
+    project_id = project()
+    from leanops.adapters.gcp.topics import NO_TEXT
 
-    ids = _publisher(project()).publish(topic, [message.text.encode() for message in made])
+    ids = _publisher(project_id).publish(topic, [message.text.encode() for message in made])
     without_text = msgspec.json.encode(NO_TEXT).decode()
     return [message if message.text else message._replace(attributes=without_text) for message in made], ids
 
@@ -61,10 +61,11 @@ def publish(topic: str, made: Sequence[Message]) -> tuple[list[Message], list[st
 @contextmanager
 def _ours(topics: Collection[str], subscription: str) -> "Iterator[tuple[PubSubTopics, dict[str, str]]]":
     """The project and topic → subscription; raises UsageError if one of them belongs to somebody else."""
+    project_id = project()
     from leanops.adapters.gcp.topics import PubSubTopics
 
-    listing, names = PubSubTopics(project()), {topic: subscription.replace("{topic}", topic) for topic in topics}
-    try:
+    names = {topic: subscription.replace("{topic}", topic) for topic in topics}
+    with closing(PubSubTopics(project_id)) as listing:
         for topic in listing.topics():
             if topic.name in names and LABEL not in topic.labels.items():
                 raise UsageError(
@@ -78,8 +79,6 @@ def _ours(topics: Collection[str], subscription: str) -> "Iterator[tuple[PubSubT
                     f"subscription {name} of project {listing.project} does not belong to a bridge; use another project"
                 )
         yield listing, names
-    finally:
-        listing.close()
 
 
 def check(topics: Collection[str]) -> None:
@@ -92,18 +91,15 @@ def prepare(topics: Collection[str], subscription: str) -> None:
     """Create every topic with an empty subscription; what an earlier emulation left in one is removed."""
     with _ours(topics, subscription) as (listing, names):
         for topic, name in names.items():
-            _publisher(listing.project).create(topic, LABEL)
+            listing.create(topic, LABEL)
             listing.unsubscribe(name)
             listing.subscribe(topic, name)
 
 
 def run_bridge(home: str) -> None:
     """Run a bridge into the queues of a home until SIGTERM."""
-    runtime = Embedded(Path(home))
-    try:
+    with closing(Embedded(Path(home))) as runtime:
         asyncio.run(_bridge(runtime))
-    finally:
-        runtime.close()
 
 
 async def _bridge(runtime: Embedded) -> None:

@@ -2,7 +2,7 @@
 
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -102,21 +102,29 @@ class Soaked:
 class Soak:
     """A soak in the home of an emulation that has published nothing yet."""
 
-    def __init__(self, emulation: Emulation, every_s: float | None, wishes: Wishes | None = None) -> None:
+    def __init__(
+        self,
+        emulation: Emulation,
+        every_s: float,
+        wishes: Wishes | None = None,
+        workers: Mapping[str, Sequence[str]] = WORKERS,
+        land_s: float = LAND_S,
+    ) -> None:
         self._emulation, self._runtime, self._scenario = emulation, emulation.runtime, emulation.scenario
         self._every_s, self._wishes = every_s, wishes or Wishes()
-        self._looked = 0.0
+        self._workers, self._land_s = workers, land_s
+        self._reported = 0.0
 
     def run(self) -> Soaked:
         """Publish, let everything land, stop the workers, finish their work and compare it with the ledger."""
         emulation, scenario = self._emulation, self._scenario
         add_topics(emulation.runtime.platform, dict.fromkeys(scenario.names()))
         list(emulation.deploy())
-        self._note(Counter(WORKERS.keys()))
-        with self._wishes.with_workers(), Crew(self._runtime.home, WORKERS) as crew:
+        self._note(Counter(self._workers.keys()))
+        with self._wishes.with_workers(), Crew(self._runtime.home, self._workers) as crew:
             pace = Pace(scenario.rate, scenario.events[SOAK] / scenario.rate)
-            with emulation.timed(SOAK, "publish") as rows:
-                rows.append(self._publish(crew, pace))
+            with emulation.timed(SOAK, "publish") as step:
+                step.rows = self._publish(crew, pace)
             seconds = pace.elapsed
             with emulation.timed(SOAK, "land what is left"):
                 self._land(crew)
@@ -124,11 +132,11 @@ class Soak:
         self._note(crew.kills)
         with emulation.timed(SOAK, REST):
             self._cycle()
-        return Soaked(sum(rows), seconds, scenario.kills, emulation.verify())
+        return Soaked(step.rows, seconds, scenario.kills, emulation.verify())
 
     def _publish(self, crew: Crew, pace: Pace) -> int:
         publisher = Publisher(self._runtime, self._scenario)
-        kills = Kills(self._every_s, list(WORKERS), self._scenario.seed)
+        kills = Kills(self._every_s, list(self._workers), self._scenario.seed)
         self._wishes.is_publishing = True
         try:
             while not (publisher.is_done or (publisher.has_begun and (pace.is_over or self._wishes.stop))):
@@ -139,9 +147,9 @@ class Soak:
                 self._wishes.look()
                 crew.check()
                 if doomed := kills.due():
-                    self._note(crew.kills + Counter([doomed, *WORKERS]))
+                    self._note(crew.kills + Counter([doomed, *self._workers]))
                     crew.kill(doomed)
-                self._tell(crew, publisher.sent, pace.elapsed / pace.seconds)
+                self._report(crew, publisher.sent, pace.elapsed / pace.seconds)
         finally:
             self._wishes.is_publishing = False
             publisher.write()
@@ -152,10 +160,10 @@ class Soak:
         self._scenario.kills = dict(kills)
         self._scenario.save(self._runtime.home)
 
-    def _tell(self, crew: Crew, sent: int, share: float) -> None:
-        if time.monotonic() - self._looked < LOOK_S:
+    def _report(self, crew: Crew, sent: int, share: float) -> None:
+        if time.monotonic() - self._reported < LOOK_S:
             return
-        self._looked = time.monotonic()
+        self._reported = time.monotonic()
         state = f"{sent:,} sent, {sum(self._left().values()):,} on their way, {self._batches():,} batches"
         self._emulation.progress(f"{SOAK}: {state}, {crew.kills.total()} kills", min(1.0, share))
 
@@ -177,13 +185,13 @@ class Soak:
 
     def _land(self, crew: Crew) -> None:
         """Wait until everything that was sent is in RAW or in dlq_errors."""
-        deadline = time.monotonic() + LAND_S
+        deadline = time.monotonic() + self._land_s
         while any(left := self._left().values()):
             if time.monotonic() > deadline:
                 rest = ", ".join(f"{count:,} {where}" for where, count in self._left().items() if count)
                 logs = self._runtime.home / LOGS
                 raise EmulationError(
-                    f"after {LAND_S:.0f} s there are still {rest}; see the logs of the workers in {logs}"
+                    f"after {self._land_s:.0f} s there are still {rest}; see the logs of the workers in {logs}"
                 )
             self._emulation.progress(f"{SOAK}: {sum(left):,} on their way", 1.0)
             self._wishes.look()

@@ -1,5 +1,6 @@
 """The flow as a graph: places in columns, and the number of events between them."""
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -19,7 +20,7 @@ class Place:
     label: str
     count: int
     tone: str
-    says: str
+    note: str
 
 
 @dataclass(frozen=True)
@@ -70,10 +71,9 @@ def _poured(sources: Sequence[Place], targets: Sequence[Place]) -> Iterator[Link
 
 
 def _places(flow: Flow) -> list[Place]:
-    return [*_sent(flow), *_standardized(flow), *_curated(flow)]
-
-
-def _sent(flow: Flow) -> list[Place]:
+    standardized, curated = Counter(flow.standardized), Counter(flow.curated)
+    behind = curated["behind"]
+    refused = curated["errors"] - behind
     return [
         Place("published", 0, "published", flow.published, PLAIN, "sent to the queues"),
         Place("again", 0, "delivered again", flow.again, QUIET, "sent again because an acknowledgement was lost"),
@@ -82,32 +82,18 @@ def _sent(flow: Flow) -> list[Place]:
         Place("not_in_raw", 1, "not in RAW", flow.not_in_raw, BAD, "counted by batches, but not in RAW"),
         Place("dead", 1, "dead letters", flow.dead, BAD, "too broken to land; kept in dlq_errors"),
         Place("missing", 1, "missing", flow.missing, BAD, "published, but nowhere to be found"),
-    ]
-
-
-def _standardized(flow: Flow) -> list[Place]:
-    counts = flow.standardized
-    return [
-        Place("new", 2, "inserted", counts.get("inserted", 0), GOOD, "the first version of a key"),
-        Place("newer", 2, "updated", counts.get("updated", 0), GOOD, "a newer version of a key"),
-        Place("old", 2, "superseded", counts.get("superseded", 0), QUIET, "a newer version was already there"),
-        Place("copy", 2, "duplicates", counts.get("duplicates", 0), QUIET, "the same message again"),
-        Place("broken", 2, "parse errors", counts.get("parse_errors", 0), BAD, "not a JSON object within the limits"),
+        Place("new", 2, "inserted", standardized["inserted"], GOOD, "the first version of a key"),
+        Place("newer", 2, "updated", standardized["updated"], GOOD, "a newer version of a key"),
+        Place("old", 2, "superseded", standardized["superseded"], QUIET, "a newer version was already there"),
+        Place("copy", 2, "duplicates", standardized["duplicates"], QUIET, "the same message again"),
+        Place("broken", 2, "parse errors", standardized["parse_errors"], BAD, "not a JSON object within the limits"),
         Place("waiting", 2, "waiting", flow.waiting, QUIET, "not read by a batch yet"),
         Place("uncounted", 2, "not counted", flow.uncounted, BAD, "passed by a batch that did not count them"),
         Place("kept", 3, "Standardized", flow.kept, PLAIN, "versions for Curated to read"),
         Place("not_kept", 3, "not there", flow.not_in_standardized, BAD, "counted by batches, but not in Standardized"),
-    ]
-
-
-def _curated(flow: Flow) -> list[Place]:
-    counts = flow.curated
-    behind = counts.get("behind", 0)
-    refused = counts.get("errors", 0) - behind
-    return [
-        Place("first", 4, "inserted", counts.get("inserted", 0), GOOD, "the first valid version of a key"),
-        Place("replaced", 4, "updated", counts.get("updated", 0), GOOD, "a newer valid version of a key"),
-        Place("same", 4, "unchanged", counts.get("unchanged", 0), QUIET, "curated already"),
+        Place("first", 4, "inserted", curated["inserted"], GOOD, "the first valid version of a key"),
+        Place("replaced", 4, "updated", curated["updated"], GOOD, "a newer valid version of a key"),
+        Place("same", 4, "unchanged", curated["unchanged"], QUIET, "curated already"),
         Place("behind", 4, "quarantined, behind", behind, BAD, "invalid; an older valid version stays in Curated"),
         Place("refused", 4, "quarantined, new", refused, BAD, "invalid, and Curated has no older version"),
         Place("unread", 4, "passed over", flow.unread, QUIET, "replaced before Curated read them, or not read yet"),

@@ -7,8 +7,7 @@ from typing import Any
 
 from leanops.emulation.events.kinds import Kind
 from leanops.emulation.scenario import Scenario, Step
-from leanops.emulation.verify.boundaries import Run
-from leanops.emulation.verify.found import Check
+from leanops.emulation.verify.tables import Check
 from leanops.emulation.verify.verdict import TopicVerdict, Verdict
 
 SLOWEST = 8
@@ -190,7 +189,7 @@ class Report:
 
 def report_of(scenario: Scenario, verdict: Verdict, seconds: float | None = None) -> Report:
     """The report of an emulation; its time is that of its steps unless given."""
-    topics = tuple(_topic(found) for found in verdict.topics)
+    topics = tuple(_topic(topic) for topic in verdict.topics)
     steps = _last_of_each(scenario.steps)
     kinds: dict[str, Counter[str]] = {}
     for (kind, fate), count in ((key, count) for topic in verdict.topics for key, count in topic.kinds.items()):
@@ -203,11 +202,11 @@ def report_of(scenario: Scenario, verdict: Verdict, seconds: float | None = None
         topics,
         _phases(steps),
         _flow([topic.flow for topic in topics]),
-        dict(_added(found.rules for found in verdict.topics).most_common()),
+        dict(_added(topic.rules for topic in verdict.topics).most_common()),
         tuple(fate for fate in _FATES if any(fate in fates for fates in kinds.values())),
         {kind: kinds[kind] for kind in [*Kind, *sorted(set(kinds) - set(Kind))] if kind in kinds},
-        _added(found.copies for found in verdict.topics),
-        dict(sorted(_added(found.periods for found in verdict.topics).items())),
+        _added(topic.copies for topic in verdict.topics),
+        dict(sorted(_added(topic.periods for topic in verdict.topics).items())),
         _slowest(steps, verdict),
         verdict.checks,
     )
@@ -216,18 +215,18 @@ def report_of(scenario: Scenario, verdict: Verdict, seconds: float | None = None
 _FATES = ("curated", "superseded", "quarantined", "parse error", "dead letter", "on its way", "nowhere")
 
 
-def _topic(found: TopicVerdict) -> TopicReport:
-    later = [(action, path) for (action, path), batch in found.drift.items() if batch > 1]
-    standardized = _added(run.counts for run in found.boundaries.standardized)
+def _topic(verdict: TopicVerdict) -> TopicReport:
+    later = [(action, path) for (action, path), batch in verdict.drift.items() if batch > 1]
+    standardized = _added(run.counts for run in verdict.boundaries.standardized)
     return TopicReport(
-        found.topic,
-        flow_of(found.rows, standardized, _added(run.counts for run in found.boundaries.curated)),
-        found.rows,
-        sum(check.found for check in found.checks if check.name == "keys behind"),
-        tuple(sorted(found.checks, key=lambda check: check.passed)),
-        sum(action == "ADDED" for action, _ in found.drift) - sum(action == "ADDED" for action, _ in later),
+        verdict.topic,
+        flow_of(verdict.rows, standardized, _added(run.counts for run in verdict.boundaries.curated)),
+        verdict.rows,
+        sum(check.found for check in verdict.checks if check.name == "keys behind"),
+        tuple(sorted(verdict.checks, key=lambda check: check.passed)),
+        sum(action == "ADDED" for action, _ in verdict.drift) - sum(action == "ADDED" for action, _ in later),
         tuple(sorted(path for action, path in later if action == "ADDED")),
-        tuple(sorted(path for action, path in found.drift if action == "TYPE_CHANGED")),
+        tuple(sorted(path for action, path in verdict.drift if action == "TYPE_CHANGED")),
     )
 
 
@@ -261,14 +260,13 @@ def _phases(steps: Sequence[Step]) -> tuple[Phase, ...]:
 def _slowest(steps: Sequence[Step], verdict: Verdict) -> tuple[Step, ...]:
     """Cycles are left out because they are made of batches."""
     timed = [step for step in steps if not step.what.startswith("cycle")]
-    for found in verdict.topics:
-        timed += _batches(found.topic, "Standardized", found.boundaries.standardized)
-        timed += _batches(found.topic, "Curated", found.boundaries.curated)
+    timed += [
+        Step(topic.topic, f"{layer}, batch {run.number}", run.seconds or 0.0, run.counts.get("read", 0))
+        for topic in verdict.topics
+        for layer, runs in (("Standardized", topic.boundaries.standardized), ("Curated", topic.boundaries.curated))
+        for run in runs
+    ]
     return tuple(sorted(timed, key=lambda step: -step.seconds)[:SLOWEST])
-
-
-def _batches(topic: str, layer: str, runs: Sequence[Run]) -> list[Step]:
-    return [Step(topic, f"{layer}, batch {run.number}", run.seconds or 0.0, run.counts.get("read", 0)) for run in runs]
 
 
 def _together(name: str, checks: Sequence[Check]) -> Check:

@@ -59,8 +59,8 @@ def boundaries_of(runtime: Embedded, topic: str) -> Boundaries:
     raw = databases.raw_table(topic)
     table = runtime.catalog.load_table(raw) if catalog.load(raw) else None
     entries = _entries(table) if table else []
-    # The files know the snapshots that have expired, the metadata those whose files were rewritten.
-    places = {one.snapshot_id: one.sequence_number or 0 for one in (table.metadata.snapshots if table else ())}
+    # The files name the snapshots that have expired, the metadata those whose files were rewritten.
+    places = {known.snapshot_id: known.sequence_number or 0 for known in (table.metadata.snapshots if table else ())}
     places |= {snapshot: sequence for snapshot, sequence, _ in entries}
 
     def place(row: Mapping[str, Any]) -> int:

@@ -1,17 +1,16 @@
 """The laws: every table of a topic is compared with its ledger, message by message."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
-from leanops.emulation.events.profile import Profile
+from leanops.emulation.scenario import QUEUE
 from leanops.emulation.verify import drifted
-from leanops.emulation.verify.boundaries import Boundaries, Run
+from leanops.emulation.verify.boundaries import Run
 from leanops.emulation.verify.drifted import Line
-from leanops.emulation.verify.fates import Fates, listed
-from leanops.emulation.verify.found import Check, Found, Wrong, in_clear, text
+from leanops.emulation.verify.fates import Fates
 from leanops.emulation.verify.layers import Layers
+from leanops.emulation.verify.outcomes import copying_kills
 from leanops.emulation.verify.refusals import Refusals
-from leanops.runtimes.embedded import Embedded
+from leanops.emulation.verify.tables import Check, Wrong, listed, text
 
 _SENT = """
 SELECT message_id, count(*) AS copies, min(content) AS content, min(publish_us) AS publish_us,
@@ -25,49 +24,50 @@ SELECT message_id, count(*) AS copies, min(content) AS content, max(content) AS 
        any_value(e.message_id) IS NOT NULL AS has_wrong_envelope
 FROM raw LEFT JOIN wrong_envelope e USING (message_id) GROUP BY ALL
 """
+_DRIFT = """
+CREATE OR REPLACE VIEW drift_line AS
+SELECT *, details->>'path' AS path,
+       (SELECT max(batch) FROM standardized_run_id WHERE batch_id = details->>'batch_id') AS batch
+FROM found_drift
+"""
 
 
-@dataclass
 class Checks:
     """Every law of one topic. Values are compared and never shown, because they may be personal."""
 
-    runtime: Embedded
-    topic: str
-    profile: Profile
-    boundaries: Boundaries
-    fates: Fates
-    is_exact: bool = True
-    """Whether RAW has every message exactly as often as it was sent; after a kill it may have more."""
+    def __init__(self, fates: Fates) -> None:
+        self.fates, self.boundaries = fates, fates.boundaries
 
     def all(self) -> Iterator[Check]:
-        found = Found(self.runtime, self.topic, self.fates)
-        refusals = Refusals(self.runtime, self.topic, self.profile, self.boundaries, self.fates, found)
-        layers = Layers(self.runtime, self.topic, self.profile, self.fates, found)
-        seen = drifted.seen(self.fates, self.profile)
-        yield self._raw(found)
+        fates, standardized, curated = self.fates, self.boundaries.standardized, self.boundaries.curated
+        refusals, layers = Refusals(fates), Layers(fates)
+        seen = drifted.seen(fates)
+        yield self._raw()
         yield refusals.dead()
         yield refusals.unparsed()
         yield layers.columns(seen.paths.keys())
-        yield layers.standardized(self.boundaries.standardized, seen.paths)
+        yield layers.standardized(standardized, seen.paths)
         yield self._once("keys of Standardized, across periods", "found_standardized", "record_key")
-        yield self._counts("batches of Standardized", self.boundaries.standardized, "standardized_count")
-        yield layers.curated(self.boundaries.curated)
+        yield self._counts("batches of Standardized", standardized, "standardized_count")
+        yield layers.curated(curated)
         yield self._once("keys of Curated, across periods", "found_curated", "idempotency_key")
-        yield self._behind(found)
+        yield self._behind()
         yield refusals.quarantined()
-        yield self._counts("batches of Curated", self.boundaries.curated, "curated_count")
-        lines = seen.lines(self.runtime.platform.rules.pipeline.removed_after_batches)
-        yield drifted.compare(lines, self._drift(found), layers.paths)
+        yield self._counts("batches of Curated", curated, "curated_count")
+        lines = seen.lines(fates.runtime.platform.rules.pipeline.removed_after_batches)
+        yield drifted.compare(lines, self._drift(), layers.paths)
         tables = {**refusals.tables, "found_curated": layers.tables["curated"]}
-        clear = [one for name, table in tables.items() for one in in_clear(self.fates, name, table, [self.profile])]
+        clear = [wrong for name, table in tables.items() for wrong in fates.in_clear(name, table, [fates.profile])]
         yield Check.none("personal data in clear", clear)
 
-    def _raw(self, found: Found) -> Check:
+    def _raw(self) -> Check:
         """RAW has every message as it was sent, as often and at the times it was sent, and nothing else."""
         self._read_envelopes()
+        # Pub/Sub may deliver a message again.
+        is_exact = self.fates.scenario.through == QUEUE and not copying_kills(self.fates.scenario)
         # What a killed worker had done is done again, with the same time of ingestion.
-        copies, times = ("<>", "") if self.is_exact else ("<", "DISTINCT")
-        return found.compare(
+        copies, times = ("<>", "") if is_exact else ("<", "DISTINCT")
+        return self.fates.compare(
             "messages in RAW",
             _SENT.format(times),
             _LANDED.format(times),
@@ -90,7 +90,7 @@ class Checks:
             "CREATE OR REPLACE TABLE wrong_envelope AS SELECT DISTINCT message_id "
             f"FROM (SELECT f.message_id, f.topic_name, f.idempotency_key, f.attributes FROM {rows} f) f "
             "LEFT JOIN (FROM sent WHERE idempotency_key IS NOT NULL OR attributes IS NOT NULL) e USING (message_id) "
-            f"WHERE f.topic_name IS DISTINCT FROM {text(self.topic)} "
+            f"WHERE f.topic_name IS DISTINCT FROM {text(self.fates.topic)} "
             "OR f.idempotency_key IS DISTINCT FROM e.idempotency_key OR f.attributes IS DISTINCT FROM e.attributes"
         )
 
@@ -113,22 +113,20 @@ class Checks:
         wrong = [Wrong(message, f"its key has {times} rows") for message, times in self.fates.rows(doubled)]
         return Check.of(name, keys, rows, wrong)
 
-    def _behind(self, found: Found) -> Check:
+    def _behind(self) -> Check:
         """Exactly the keys whose newest version is invalid show an older one."""
         behind = (
             "SELECT s.record_key, s.message_id FROM found_standardized s JOIN found_curated c "
             "ON s.record_key = 'key:' || c.idempotency_key WHERE s.message_id <> c.message_id"
         )
-        return found.compare("keys behind", "FROM behind_key", behind, "record_key", {})
+        return self.fates.compare("keys behind", "FROM behind_key", behind, "record_key", {})
 
-    def _drift(self, found: Found) -> list[Line]:
+    def _drift(self) -> list[Line]:
         """The lines of drift_log; one without a path or batch cannot be in the ledger."""
-        found.load("found_drift", self.runtime.platform.rules.databases.ops_table("drift_log"), topic_only=True)
-        numbers = {run.batch_id: run.number for run in self.boundaries.standardized}
+        self.fates.load("found_drift", self.fates.names.ops_table("drift_log"), self.fates.topic)
+        self.fates.connection.execute(_DRIFT)
         logged = (
-            "SELECT coalesce(details->>'path', column_name, '-'), coalesce(action, '-'), details->>'batch_id', "
-            "old_value, new_value, column_name FROM found_drift"
+            "SELECT coalesce(path, column_name, '-'), coalesce(action, '-'), coalesce(batch, 0), old_value, new_value, "
+            "column_name FROM drift_line"
         )
-        return [
-            Line(path, action, numbers.get(batch, 0), *rest) for path, action, batch, *rest in self.fates.rows(logged)
-        ]
+        return [Line(*row) for row in self.fates.rows(logged)]

@@ -1,15 +1,14 @@
 """Drift: what drift_log must say about the paths of a topic, from the batches in which events had them."""
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-from leanops.emulation.events.leaves import Leaf
-from leanops.emulation.events.profile import Profile
+from leanops.emulation.events.profile import Leaf
 from leanops.emulation.verify.fates import Fates
-from leanops.emulation.verify.found import Check, Wrong, identifier, text
+from leanops.emulation.verify.tables import Check, Wrong, identifier, text
 
 ADDED, REMOVED, TYPE_CHANGED = "ADDED", "REMOVED", "TYPE_CHANGED"
 OBJECT = "object"
@@ -58,7 +57,8 @@ class Seen:
             known = before or frozenset(sorted(now)[:1])
             arrived = now | ({OBJECT} if batch in objects else UNKNOWN)
             if arrived - known and batch != self.batches[0]:
-                lines.append(Line(path, TYPE_CHANGED, batch, _joined(known), _joined(arrived)))
+                kinds_of_both = (_joined(known), _joined(arrived)) if known else (None, None)
+                lines.append(Line(path, TYPE_CHANGED, batch, *kinds_of_both))
             before = now or before
         return lines
 
@@ -77,17 +77,18 @@ def _joined(kinds: Kinds) -> str | None:
     return "|".join(sorted(kinds)) or None
 
 
-def seen(fates: Fates, profile: Profile) -> Seen:
+def seen(fates: Fates) -> Seen:
     """What the ledger knows about the paths of the events that were read."""
+    leaves = fates.profile.leaves
     paths: dict[str, dict[int, Kinds]] = defaultdict(dict)
-    counts = ", ".join(f"count({identifier(leaf.canonical)})" for leaf in profile.leaves)
+    counts = ", ".join(f"count({identifier(leaf.canonical)})" for leaf in leaves)
     rows = fates.rows(f"SELECT batch, {counts} FROM sent JOIN arrival USING (message_id) GROUP BY batch ORDER BY batch")
     fates.connection.execute(
         "CREATE OR REPLACE TABLE strange AS SELECT batch, s.* FROM sent s JOIN arrival USING (message_id) "
         "WHERE len(changed) > 0"
     )
     changed = {path for (path,) in fates.rows("SELECT DISTINCT unnest(changed) FROM strange")}
-    for at, leaf in enumerate(profile.leaves, start=1):
+    for at, leaf in enumerate(leaves, start=1):
         others = _others(fates, leaf) if leaf.canonical in changed else []
         strange: dict[int, int] = defaultdict(int)
         for batch, kind, count in others:
@@ -99,18 +100,18 @@ def seen(fates: Fates, profile: Profile) -> Seen:
     extra = "SELECT DISTINCT batch, unnest(map_keys(extra)) FROM sent JOIN arrival USING (message_id)"
     for batch, path in fates.rows(f"{extra} WHERE cardinality(extra) > 0"):
         paths[path][batch] = UNKNOWN
-    return Seen([row[0] for row in rows], paths, _objects(paths, {leaf.canonical for leaf in profile.leaves}))
+    return Seen([row[0] for row in rows], paths, objects(paths))
 
 
-def _objects(paths: Mapping[str, Mapping[int, Kinds]], leaves: Collection[str]) -> dict[str, frozenset[int]]:
-    """Leaves that events had before, and the batches in which paths below them were first there."""
+def objects(paths: Mapping[str, Mapping[int, Kinds]]) -> dict[str, frozenset[int]]:
+    """Paths that events had before, and the batches in which paths below them were first there."""
     first_batches: dict[str, set[int]] = defaultdict(set)
-    for path, kinds in paths.items():
-        first = min(kinds)
-        for leaf in leaves:
-            if path.startswith((f"{leaf}.", f"{leaf}[")) and min(paths.get(leaf, {first: UNKNOWN})) < first:
-                first_batches[leaf].add(first)
-    return {leaf: frozenset(batches) for leaf, batches in first_batches.items()}
+    firsts = {path: min(batches) for path, batches in paths.items()}
+    for path, first in firsts.items():
+        for above, before in firsts.items():
+            if before < first and path.startswith((f"{above}.", f"{above}[")):
+                first_batches[above].add(first)
+    return {path: frozenset(batches) for path, batches in first_batches.items()}
 
 
 def _others(fates: Fates, leaf: Leaf) -> list[tuple[Any, ...]]:

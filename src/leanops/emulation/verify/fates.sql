@@ -98,7 +98,7 @@ FROM candidate WHERE is_valid ORDER BY record_key, number DESC;
 CREATE TABLE error_row AS
 SELECT DISTINCT ON (message_id) message_id, failures FROM candidate WHERE NOT is_valid;
 
--- The newest version of a key is not right, and an older one stands in Curated.
+-- The newest version of a key is invalid, and Curated keeps an older one.
 CREATE TABLE behind_key AS
 SELECT s.record_key, s.message_id FROM standardized_row s JOIN curated_row c USING (record_key)
 WHERE s.message_id <> c.message_id;

@@ -4,16 +4,13 @@ import hmac
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 import pyarrow as pa
 
-from leanops.emulation.events.leaves import Leaf
-from leanops.emulation.events.profile import Profile
+from leanops.emulation.events.profile import Leaf
 from leanops.emulation.verify.boundaries import Run
 from leanops.emulation.verify.fates import Fates
-from leanops.emulation.verify.found import Check, Found, Wrong, identifier, text
-from leanops.runtimes.embedded import Embedded
+from leanops.emulation.verify.tables import Check, Wrong, identifier, text
 
 STRING, LONG, INT, TIMESTAMP = "string", "long", "int", "timestamptz"
 NUMBER = "decimal(38, 9)"
@@ -62,25 +59,20 @@ WINDOW earlier AS (ORDER BY batch ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDI
 """The batches of a layer, each with the _batch_seq of most of its rows; NULL if that does not rise."""
 
 
-@dataclass
 class Layers:
     """Both layers of one topic, loaded as found_standardized and found_curated."""
 
-    runtime: Embedded
-    topic: str
-    profile: Profile
-    fates: Fates
-    found: Found
-
-    def __post_init__(self) -> None:
-        databases = self.runtime.platform.rules.databases
+    def __init__(self, fates: Fates) -> None:
+        self.fates, self.profile, names = fates, fates.profile, fates.names
         self.tables = {
-            "standardized": databases.standardized_table(self.topic),
-            "curated": databases.curated_table(self.topic),
+            "standardized": names.standardized_table(fates.topic),
+            "curated": names.curated_table(fates.topic),
         }
-        self.paths = self.found.load("found_standardized", self.tables["standardized"])
-        self.found.load("found_curated", self.tables["curated"])
-        self._types = {name: self._described(f"found_{name}") for name in self.tables}
+        self.paths = fates.load("found_standardized", self.tables["standardized"])
+        fates.load("found_curated", self.tables["curated"])
+        self._types = {
+            layer: {name: kind for name, kind, *_ in fates.rows(f"DESCRIBE found_{layer}")} for layer in self.tables
+        }
 
     def standardized(self, runs: Sequence[Run], paths: Iterable[str]) -> Check:
         """There is one row for each key: its newest version, with exactly the cells of its message."""
@@ -96,7 +88,7 @@ class Layers:
         differs["_rescued"] = self._differs("standardized", "_rescued", STRING, "NULL")
         differs["_payload_hash"] = 'f."_payload_hash" IS NULL'
         expected = _WITH_MESSAGE.format("standardized")
-        return self.found.compare("rows of Standardized", expected, "FROM found_standardized", "record_key", differs)
+        return self.fates.compare("rows of Standardized", expected, "FROM found_standardized", "record_key", differs)
 
     def curated(self, runs: Sequence[Run]) -> Check:
         """There is one row for each key that was ever valid, typed and with personal data hidden."""
@@ -115,23 +107,23 @@ class Layers:
         }
         differs["_schema_version"] = self._differs("curated", "_schema_version", INT, str(SCHEMA_VERSION))
         found = "SELECT *, 'key:' || idempotency_key AS record_key FROM found_curated"
-        return self.found.compare("rows of Curated", expected, found, "record_key", differs)
+        return self.fates.compare("rows of Curated", expected, found, "record_key", differs)
 
     def columns(self, expected: Iterable[str]) -> Check:
         """Every table has exactly the columns that it must have, with their names and types."""
-        databases = self.runtime.platform.rules.databases
+        names = self.fates.names
         system = {name: kind for name, (kind, _) in _SYSTEM.items()} | {"topic_name": STRING}
         payload = {self.paths[path]: STRING for path in expected if path in self.paths}
         wanted = {
-            databases.raw_table(self.topic): _RAW,
+            names.raw_table(self.fates.topic): _RAW,
             self.tables["standardized"]: system | payload | _STANDARDIZED,
             self.tables["curated"]: system
             | {"_schema_version": INT}
             | {leaf.column: _type(leaf) for leaf in self.profile.leaves if leaf.type},
-            **dict.fromkeys((databases.dlq_errors, databases.parse_errors, databases.errors), _ERRORS),
+            **dict.fromkeys((names.dlq_errors, names.parse_errors, names.errors), _ERRORS),
         }
-        wrong = [one for table, columns in wanted.items() for one in self._wrong_types(table, columns)]
-        if self.runtime.platform.catalog.load(self.tables["standardized"]):
+        wrong = [wrong for table, columns in wanted.items() for wrong in self._wrong_types(table, columns)]
+        if self.fates.runtime.platform.catalog.load(self.tables["standardized"]):
             wrong += [Wrong(path, "has no column") for path in sorted(set(expected) - self.paths.keys())]
         wrong += [
             Wrong(path, f"must not have the column {name}") for path, name in sorted(misnamed(self.paths).items())
@@ -140,7 +132,7 @@ class Layers:
         return Check.of("columns", count, count, wrong)
 
     def _wrong_types(self, table: str, wanted: Mapping[str, str]) -> list[Wrong]:
-        view = self.runtime.platform.catalog.load(table)
+        view = self.fates.runtime.platform.catalog.load(table)
         if view is None:
             return []
         declared = {name: re.sub(r"[0-9]+: (\w+): optional ", r"\1 ", kind) for name, kind in view.columns.items()}
@@ -157,7 +149,7 @@ class Layers:
         ]
 
     def _system(self, layer: str) -> dict[str, str]:
-        values = _SYSTEM | {"topic_name": (STRING, text(self.topic))}
+        values = _SYSTEM | {"topic_name": (STRING, text(self.fates.topic))}
         return {name: self._differs(layer, name, kind, value) for name, (kind, value) in values.items()}
 
     def _differs(self, layer: str, name: str, kind: str, value: str) -> str:
@@ -174,7 +166,7 @@ class Layers:
 
     def _seal(self, leaf: Leaf, name: str) -> None:
         """Work out here, not in Spark, what each value of a leaf looks like when it is sealed."""
-        secret = self.runtime.platform.secret
+        secret = self.fates.runtime.platform.secret
         assert secret is not None
         cell = identifier(leaf.canonical)
         clear = [value for (value,) in self.fates.rows(f"SELECT DISTINCT {cell} FROM sent WHERE {cell} IS NOT NULL")]
@@ -182,9 +174,6 @@ class Layers:
         self.fates.register(
             name, pa.table({"text": pa.array(clear, pa.string()), "sealed": pa.array(sealed, pa.string())})
         )
-
-    def _described(self, table: str) -> dict[str, str]:
-        return {name: kind for name, kind, *_ in self.fates.rows(f"DESCRIBE {table}")}
 
 
 def typed(leaf: Leaf, at: int) -> str:

@@ -1,13 +1,13 @@
-"""What became of the messages of a topic as a whole, according to its tables."""
+"""What became of the messages of a topic as a whole, and of what all topics share, according to the tables."""
 
-from dataclasses import dataclass
+from contextlib import closing
 from pathlib import Path
 
 from leanops.emulation import ledger
 from leanops.emulation.scenario import QUEUE, SOAK, Scenario
-from leanops.emulation.verify.boundaries import COUNTS, Boundaries
-from leanops.emulation.verify.fates import Fates, listed
-from leanops.emulation.verify.found import EXAMPLES, Check, Wrong
+from leanops.emulation.verify.boundaries import COUNTS
+from leanops.emulation.verify.fates import Fates
+from leanops.emulation.verify.tables import EXAMPLES, Check, Tables, Wrong, listed, text
 from leanops.runtimes.embedded import Embedded
 from leanops.usecases.ingest.parts import MESSAGES_PER_RECEIVE
 
@@ -17,15 +17,11 @@ BACK_S = 30
 """A killed worker is back by then."""
 
 
-@dataclass
 class Outcomes:
     """Laws on all messages of one topic; they need the tables that the other laws have loaded."""
 
-    runtime: Embedded
-    scenario: Scenario
-    topic: str
-    boundaries: Boundaries
-    fates: Fates
+    def __init__(self, fates: Fates) -> None:
+        self.fates, self.scenario, self.boundaries = fates, fates.scenario, fates.boundaries
 
     def all(self) -> list[Check]:
         self.fates.connection.execute(_FOUND_FATE)
@@ -33,7 +29,7 @@ class Outcomes:
         kills = copying_kills(self.scenario)
         if self.scenario.through == QUEUE and kills:
             checks.append(self._extra(kills))
-        parts = ledger.parts(self.runtime.home, self.topic)
+        parts = ledger.parts(self.fates.runtime.home, self.fates.topic)
         for phase in MOVERS:
             if sent := [part for part in parts if Path(part).name.startswith(f"{phase}-")]:
                 checks.append(self._moved(phase, listed(sent)))
@@ -55,7 +51,7 @@ class Outcomes:
             "SELECT message_id FROM fate WHERE fate = 'on its way' UNION SELECT message_id FROM raw WHERE batch IS NULL"
         )
         messages = [message for (message,) in self.fates.rows(f"{waiting} ORDER BY 1")]
-        if not (self.scenario.is_processed and self.runtime.platform.schemas.active(self.topic)):
+        if not (self.scenario.is_processed and self.fates.runtime.platform.schemas.active(self.fates.topic)):
             return Check("messages on their way", len(messages), len(messages))
         wrong = [Wrong(message, "was not read by a finished batch") for message in messages]
         return Check.none("messages on their way", wrong)
@@ -85,7 +81,7 @@ class Outcomes:
         return Check.none("copies made by kills", wrong)
 
     def _moved(self, phase: str, parts: str) -> Check:
-        """The batches that read a phase moved as many rows to other periods as the ledger says, and at least one."""
+        """The batches that read a phase moved the rows to other periods that the ledger says, and at least one."""
         batches = {number for (number,) in self.fates.rows(_READING.format(parts))}
         counted = dict(self.fates.rows("SELECT batch, cross_period FROM curated_count"))
         expected = sum(counted[number] for number in batches)
@@ -107,16 +103,27 @@ def copies_by_kills(scenario: Scenario, extra: int) -> tuple[Check, ...]:
     """All topics together have no more extra copies than the killed workers can have had in flight."""
     if scenario.through != QUEUE or not copying_kills(scenario):
         return ()
-    held = most_held(scenario)
+    # A killed worker had a receive in flight, or a flush.
+    in_flight = {"processor": MESSAGES_PER_RECEIVE, "delivery": BACK_S * scenario.rate}
+    held = sum(scenario.kills.get(name, 0) * events for name, events in in_flight.items())
     message = f"{extra:,} rows of RAW too many; the killed workers held {held:,} at most"
     wrong = (Wrong("-", message),) if extra > held else ()
     return (Check("copies made by kills, together", extra, extra, len(wrong), wrong),)
 
 
-def most_held(scenario: Scenario) -> int:
-    """The number of events that the killed workers can have had in flight: a receive, or a flush."""
-    held = {"processor": MESSAGES_PER_RECEIVE, "delivery": BACK_S * scenario.rate}
-    return sum(scenario.kills.get(name, 0) * events for name, events in held.items())
+def strays(runtime: Embedded, scenario: Scenario) -> tuple[Check, ...]:
+    """Check the tables that all topics share: rows of no topic, and personal data in any error row."""
+    names, known = runtime.platform.rules.databases, ", ".join(map(text, scenario.names()))
+    errors = (names.errors, names.parse_errors, names.dlq_errors)
+    foreign, clear = list[Wrong](), list[Wrong]()
+    with closing(Tables(runtime)) as tables:
+        for table in (*errors, names.ops_table("drift_log"), names.ops_table("job_run_history")):
+            tables.load("shared", table)
+            message = "coalesce(message_id, '-')" if table in errors else "'-'"
+            rows = f"SELECT {message} FROM shared WHERE coalesce(topic_name NOT IN ({known}), true) ORDER BY 1"
+            foreign += [Wrong(name, f"is in {table} under an unknown topic") for (name,) in tables.rows(rows)]
+            clear += tables.in_clear("shared", table, scenario.names().values()) if table in errors else []
+    return Check.none("rows of no topic", foreign), Check.none("personal data in clear in all errors", clear)
 
 
 _FOUND_FATE = """

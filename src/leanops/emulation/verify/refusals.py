@@ -2,17 +2,14 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import pyarrow as pa
 
 from leanops.emulation import ledger
-from leanops.emulation.events.profile import Profile
-from leanops.emulation.verify.boundaries import Boundaries, Run
+from leanops.emulation.verify.boundaries import Run
 from leanops.emulation.verify.fates import Fates
-from leanops.emulation.verify.found import Check, Found, identifier, text
 from leanops.emulation.verify.layers import SCHEMA_VERSION
-from leanops.runtimes.embedded import Embedded
+from leanops.emulation.verify.tables import Check, identifier, text
 
 DEAD, UNPARSED, REFUSED = "found_dead", "found_unparsed", "found_refused"
 """The rows of a topic in the three error tables."""
@@ -29,22 +26,14 @@ FROM candidate c JOIN message USING (message_id) WHERE NOT is_valid
 _RULES = "list_sort([x.rule || coalesce(' ' || x.\"column\", '') FOR x IN failures])"
 
 
-@dataclass
 class Refusals:
     """The error rows of one topic."""
 
-    runtime: Embedded
-    topic: str
-    profile: Profile
-    boundaries: Boundaries
-    fates: Fates
-    found: Found
-
-    def __post_init__(self) -> None:
-        databases = self.runtime.platform.rules.databases
-        self.tables = {DEAD: databases.dlq_errors, UNPARSED: databases.parse_errors, REFUSED: databases.errors}
+    def __init__(self, fates: Fates) -> None:
+        self.fates, names = fates, fates.names
+        self.tables = {DEAD: names.dlq_errors, UNPARSED: names.parse_errors, REFUSED: names.errors}
         for name, table in self.tables.items():
-            self.found.load(name, table, topic_only=True)
+            fates.load(name, table, fates.topic)
 
     def dead(self) -> Check:
         """Messages that cannot land have a row, and their text is in the archive."""
@@ -58,20 +47,20 @@ class Refusals:
             "its schema_version": "f.schema_version IS NOT NULL",
         }
         found = f"SELECT * FROM ({_once(DEAD)}) LEFT JOIN archive USING (source)"
-        return self.found.compare("dead letters", expected, found, "message_id", differs)
+        return self.fates.compare("dead letters", expected, found, "message_id", differs)
 
     def unparsed(self) -> Check:
         """Texts that are not events have a row once they have been read."""
         expected = f"SELECT *, NULL AS record_key FROM ({_UNPARSED})"
-        return self._in_batch("parse errors", "standardized", expected, UNPARSED, self.boundaries.standardized)
+        return self._in_batch("parse errors", "standardized", expected, UNPARSED, self.fates.boundaries.standardized)
 
     def quarantined(self) -> Check:
         """Invalid versions have a row, with every rule they break."""
-        return self._in_batch("quarantined rows", "curated", _REFUSED, REFUSED, self.boundaries.curated)
+        return self._in_batch("quarantined rows", "curated", _REFUSED, REFUSED, self.fates.boundaries.curated)
 
     def _in_batch(self, name: str, layer: str, expected: str, table: str, runs: Sequence[Run]) -> Check:
         """Rows that a batch has written, of messages in RAW."""
-        raw = self.runtime.platform.rules.databases.raw_table(self.topic)
+        raw = self.fates.names.raw_table(self.fates.topic)
         day = "strftime(make_timestamp(e.sent_us), '%Y-%m-%d')"
         ids = f"MAP {{{', '.join(f'{run.number}: {text(run.batch_id)}' for run in runs)}}}" if runs else "MAP {}"
         differs = self._common(layer) | {
@@ -80,12 +69,13 @@ class Refusals:
             "its batch_id": f"f.batch_id IS DISTINCT FROM ({ids})[e.batch]",
             "its schema_version": f"f.schema_version IS DISTINCT FROM {SCHEMA_VERSION}",
         }
-        return self.found.compare(name, expected, _once(table), "message_id", differs)
+        return self.fates.compare(name, expected, _once(table), "message_id", differs)
 
     def _common(self, layer: str) -> dict[str, str]:
         """What every error row must hold."""
-        paths = ", ".join(f"{text(leaf.column)}: {text(leaf.canonical)}" for leaf in self.profile.leaves if leaf.type)
-        begin = text(f"{layer}\n{self.topic}\n")
+        leaves = [leaf for leaf in self.fates.profile.leaves if leaf.type]
+        paths = ", ".join(f"{text(leaf.column)}: {text(leaf.canonical)}" for leaf in leaves)
+        begin = text(f"{layer}\n{self.fates.topic}\n")
         return {
             "its rules": "list_sort(e.rules) IS DISTINCT FROM f.rules",
             "the number of its rows": "f.rows <> 1",
@@ -102,7 +92,7 @@ class Refusals:
     def _open_archive(self) -> None:
         """Load the contents of the files that dead letters name, hashed as in the ledger."""
         sources = [source for (source,) in self.fates.rows(f"SELECT DISTINCT source FROM {DEAD} WHERE source <> ''")]
-        contents = [_content(self.runtime.files.get(source)) for source in sources]
+        contents = [_content(self.fates.runtime.files.get(source)) for source in sources]
         columns = {"source": pa.array(sources, pa.string()), "archived": pa.array(contents, pa.string())}
         self.fates.register("archive", pa.table(columns))
 

@@ -7,13 +7,12 @@ from dataclasses import dataclass, field
 
 import duckdb
 
-from leanops.emulation.scenario import QUEUE, Scenario
-from leanops.emulation.verify.boundaries import Boundaries, boundaries_of
+from leanops.emulation.scenario import Scenario
+from leanops.emulation.verify.boundaries import Boundaries
 from leanops.emulation.verify.checks import Checks
-from leanops.emulation.verify.fates import Database, Fates
-from leanops.emulation.verify.found import Check, Wrong
-from leanops.emulation.verify.outcomes import Outcomes, copies_by_kills, copying_kills
-from leanops.emulation.verify.strays import strays
+from leanops.emulation.verify.fates import Fates
+from leanops.emulation.verify.outcomes import Outcomes, copies_by_kills, strays
+from leanops.emulation.verify.tables import Check, Database, Wrong
 from leanops.runtimes.embedded import Embedded
 from leanops.views.balance import whole_topic
 
@@ -89,27 +88,23 @@ def _break_off(begun: Sequence["Future[TopicVerdict]"], at_work: set[Fates]) -> 
 
 
 def _topic(runtime: Embedded, scenario: Scenario, topic: str, at_work: set[Fates]) -> TopicVerdict:
-    # Pub/Sub may deliver a message again, and what a killed worker had done is done again.
-    is_exact = scenario.through == QUEUE and not copying_kills(scenario)
-    boundaries = boundaries_of(runtime, topic)
-    fates = Fates(runtime, topic, boundaries)
+    fates = Fates(runtime, scenario, topic)
     at_work.add(fates)
     try:
-        checks = list(Checks(runtime, topic, scenario.names()[topic], boundaries, fates, is_exact).all())
-        checks += Outcomes(runtime, scenario, topic, boundaries, fates).all()
+        checks = [*Checks(fates).all(), *Outcomes(fates).all()]
         balance = whole_topic(runtime.sources(), topic)
         checks += [Check(check.name, check.expected, check.found) for check in balance.checks]
         checks += [Check("balance", 0, 1, 1, (Wrong(topic, problem),)) for problem in balance.problems]
         return TopicVerdict(
             topic,
             tuple(checks),
-            boundaries,
+            fates.boundaries,
             {(kind, fate): count for kind, fate, count in fates.rows(_KINDS)},
             dict(fates.rows(_COPIES)),
             dict(fates.rows(_PERIODS)),
             dict(fates.rows(_RULES)),
             counted(fates),
-            _drift(fates, boundaries),
+            {(action, path): batch for action, path, batch in fates.rows(_DRIFT)},
         )
     finally:
         at_work.discard(fates)
@@ -119,11 +114,6 @@ def _topic(runtime: Embedded, scenario: Scenario, topic: str, at_work: set[Fates
 def counted(database: Database) -> dict[str, int]:
     """The rows of every table, and the messages that are not in RAW as often as they were sent."""
     return dict(database.rows(_ROWS))
-
-
-def _drift(fates: Fates, boundaries: Boundaries) -> Mapping[tuple[str, str], int]:
-    numbers = {run.batch_id: run.number for run in boundaries.standardized}
-    return {(action, path): numbers.get(batch, 1) for action, path, batch in reversed(fates.rows(_DRIFT))}
 
 
 _KINDS = """
@@ -155,7 +145,4 @@ UNION ALL SELECT 'standardized', count(*) FROM found_standardized
 UNION ALL SELECT 'curated', count(*) FROM found_curated UNION ALL SELECT 'quarantined', count(*) FROM found_refused
 UNION ALL SELECT 'parse_errors', count(*) FROM found_unparsed UNION ALL SELECT 'dead_letters', count(*) FROM found_dead
 """
-_DRIFT = """
-SELECT action, details->>'path' AS path, details->>'batch_id' FROM found_drift WHERE path IS NOT NULL
-ORDER BY detected_ts, action, path
-"""
+_DRIFT = "SELECT action, path, min(coalesce(batch, 1)) FROM drift_line WHERE path IS NOT NULL GROUP BY ALL"

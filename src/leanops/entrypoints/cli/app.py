@@ -107,19 +107,15 @@ def _explained(failure: Exception) -> tuple[str, int]:
     """The message and the exit code. An exception of a library may quote data, so only its class is named."""
     if isinstance(failure, LeanOpsError):
         return str(failure), USAGE if isinstance(failure, UsageError) else FAILED
-    return f"unexpected {type(failure).__name__}; {_trace(failure) or 'run it again with: leanops --debug …'}", FAILED
-
-
-def _trace(failure: Exception) -> str | None:
-    """The file in the home that now holds the traceback; None without a home."""
     from leanops.runtimes.embedded import find_home
     from leanops.runtimes.failures import keep_trace
 
     try:
-        file = keep_trace(find_home(), failure)
-    except LeanOpsError:
-        return None
-    return file and f"{file}; report it"
+        trace = keep_trace(find_home(), failure)
+    except LeanOpsError:  # there is no home to keep it in
+        trace = None
+    advice = f"{trace}; report it" if trace else "run it again with: leanops --debug …"
+    return f"unexpected {type(failure).__name__}; {advice}", FAILED
 
 
 def _complain(text: str, code: int) -> int:

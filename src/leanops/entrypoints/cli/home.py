@@ -31,8 +31,8 @@ def init(path: Folder = None) -> None:
     existed = (home / FILE).exists()
     try:
         create_home(home.resolve())
-    except OSError as refused:
-        raise UsageError(f"{home} cannot be created ({refused.strerror}); choose another folder") from None
+    except OSError as failure:
+        raise UsageError(f"{home} cannot be created ({failure.strerror}); choose another folder") from None
     if existed:
         say(f"{home.resolve()} already exists; nothing changed")
     else:
@@ -40,12 +40,15 @@ def init(path: Folder = None) -> None:
 
 
 @contextmanager
-def opened() -> Iterator["Runtime"]:
-    """The chosen runtime, open for one command."""
+def opened(topic: str | None = None) -> Iterator["Runtime"]:
+    """The chosen runtime, open for one command; raises UnknownTopicError if it has no such topic."""
     from leanops.runtimes.runtime import open_runtime
+    from leanops.usecases.topics.registry import find_topic
 
     runtime = open_runtime(_actor())
     try:
+        if topic is not None:
+            find_topic(runtime.platform, topic)
         yield runtime
     except Exception as failure:
         explanation = None if isinstance(failure, LeanOpsError) else runtime.engine_ended(failure)
@@ -56,8 +59,8 @@ def opened() -> Iterator["Runtime"]:
         runtime.close()
 
 
-def tell_wait(runtime: "Runtime", topic: str) -> None:
-    """If another worker holds a topic, say that this command waits for it."""
+def note_wait(runtime: "Runtime", topic: str) -> None:
+    """Note that this command waits, if another worker holds the topic."""
     from leanops.views.operations import worker_of
 
     worker = worker_of(runtime.sources(), topic)

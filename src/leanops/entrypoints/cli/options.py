@@ -1,6 +1,10 @@
 """Arguments, options and exit codes that several commands share."""
 
-from typing import TYPE_CHECKING, Annotated
+import inspect
+from collections.abc import Callable
+from dataclasses import fields
+from functools import wraps
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -32,6 +36,21 @@ def required(project: str | None) -> str:
     if not project:
         raise UsageError("no Google project; give --project PROJECT, or set GOOGLE_CLOUD_PROJECT")
     return project
+
+
+def with_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command an option for each field of its first parameter `options`, a dataclass."""
+    signature = inspect.signature(command)
+    group = signature.parameters["options"].annotation
+    _, *others = signature.parameters.values()
+
+    @wraps(command)
+    def run(**values: Any) -> None:
+        command(group(**{field.name: values.pop(field.name) for field in fields(group)}), **values)
+
+    every = [*others, *inspect.signature(group).parameters.values()]
+    run.__signature__ = signature.replace(parameters=every)  # type: ignore[attr-defined]
+    return run
 
 
 def accepted(text: str | None) -> "Accepted":

@@ -3,6 +3,7 @@
 import os
 import re
 import sys
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from datetime import UTC, datetime
@@ -14,7 +15,6 @@ import typer
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.table import Table
 
 WIDEST = 10_000
 NO_TOPICS = "no topics yet; add one with: leanops topics add TOPIC"
@@ -78,50 +78,42 @@ def _formed(value: Any) -> Any:
     return value
 
 
-def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, grouped: bool = False) -> None:
-    """Print a table; if it is wider than the terminal, one value per line."""
-    from rich.measure import Measurement
-
-    kept = list(rows)
-    screen = console()
-    drawn = _table(columns, kept, grouped)
-    unsqueezed = screen.options.update(max_width=WIDEST)
-    if Measurement.get(screen, unsqueezed, drawn).maximum <= screen.width:
-        screen.print(drawn)
-        return
-    width = max(len(column) for column in columns)
-    for number, row in enumerate(kept):
-        if number:
-            screen.print()
-        for column, value in zip(columns, row, strict=True):
-            screen.print(f"{column:<{width}}  ", value if _is_styled(value) else shown(value, grouped=grouped), sep="")
-
-
-def _table(columns: Sequence[str], rows: Sequence[Sequence[Any]], grouped: bool) -> "Table":
-    """Numbers are aligned right and, if `grouped`, have thousands separators."""
+def print_table(columns: Sequence[str], rows: Sequence[Sequence[Any]], *, grouped: bool = False) -> None:
+    """Print a table, with thousands separators if `grouped`; if it is wider than the terminal, one value per line."""
     from rich import box
+    from rich.measure import Measurement
     from rich.table import Table
     from rich.text import Text
 
-    drawn = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
     for at, name in enumerate(columns):
         first = next((row[at] for row in rows if row[at] is not None), None)
         is_number = isinstance(first, int | float | Decimal) and not isinstance(first, bool)
-        drawn.add_column(name, justify="right" if is_number else "left", overflow="fold")
-    for row in rows:
-        drawn.add_row(*(value if _is_styled(value) else Text(shown(value, grouped=grouped)) for value in row))
-    return drawn
-
-
-def _is_styled(value: Any) -> bool:
-    from rich.text import Text
-
-    return isinstance(value, Text)
+        table.add_column(name, justify="right" if is_number else "left", overflow="fold")
+    cells = [[v if isinstance(v, Text) else Text(shown(v, grouped=grouped)) for v in row] for row in rows]
+    for row in cells:
+        table.add_row(*row)
+    screen = console()
+    unsqueezed = screen.options.update(max_width=WIDEST)
+    if Measurement.get(screen, unsqueezed, table).maximum <= screen.width:
+        screen.print(table)
+        return
+    width = max(len(column) for column in columns)
+    for number, row in enumerate(cells):
+        if number:
+            screen.print()
+        for column, cell in zip(columns, row, strict=True):
+            screen.print(f"{column:<{width}}  ", cell, sep="")
 
 
 def counted(number: int, noun: str) -> str:
     """`1 event`, `2 events`, `2 batches`."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}{'es' if noun.endswith('ch') else 's'}"
+
+
+def tally(values: Iterable[str]) -> str:
+    """How many there are of each value: `2 replayed, 1 missing file`."""
+    return ", ".join(f"{count:,} {value}" for value, count in Counter(values).items())
 
 
 def limited(number: int, noun: str, limit: int) -> str:

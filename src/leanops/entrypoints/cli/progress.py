@@ -8,16 +8,17 @@ from typing import Any
 from leanops.entrypoints.cli.output import console
 
 
-def _bar(*columns: Any, left: Any = None) -> Any:
+def _bar(*columns: Callable[[Any], str], left: Callable[[Any], str] | None = None) -> Any:
+    """A bar with the time and these columns, each the text for a task; `left` replaces the time that remains."""
     from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
     return Progress(
         SpinnerColumn(),
         TextColumn("{task.description}"),
         BarColumn(bar_width=24),
-        *columns,
+        *map(_column, columns),
         TimeElapsedColumn(),
-        left or TimeRemainingColumn(),
+        _column(left) if left else TimeRemainingColumn(),
         console=console(to_stderr=True),
         disable=not sys.stderr.isatty(),
         transient=True,
@@ -29,7 +30,7 @@ def _bar(*columns: Any, left: Any = None) -> Any:
 @contextmanager
 def counting(description: str, total: int | None, unit: str) -> Iterator[Callable[..., None]]:
     """A bar with a rate; call it with the number done and, if it changes, a new description."""
-    with _bar(_text("{task.completed:,.0f} " + unit), _column(_rate(unit))) as bar:
+    with _bar(lambda task: f"{task.completed:,.0f} {unit}", _rate(unit)) as bar:
         task = bar.add_task(description, total=total)
         yield lambda done, text=None: bar.update(task, completed=done, description=text)
 
@@ -45,7 +46,7 @@ def waiting(description: str) -> Iterator[Callable[[str], None]]:
 @contextmanager
 def shares(rows: Callable[[str], int] = lambda _step: 0) -> Iterator[Callable[[str, float], None]]:
     """A bar to call with a step and the share of it that is done; `rows` gives the rows of a step, 0 if unknown."""
-    with _bar(_column(_events_per_second), left=_column(_time_left)) as bar:
+    with _bar(_events_per_second, left=_time_left) as bar:
         task = bar.add_task("starting", total=1.0, rows=0)
         reached = 0.0
 
@@ -79,7 +80,7 @@ def cycling(rows: Mapping[str, int]) -> Iterator[Callable[[str, str], None]]:
 @contextmanager
 def rebuilding(topic: str) -> Iterator[Callable[[str, int, int], None]]:
     """A bar over the rows of each table that is rebuilt."""
-    with _bar(_text("{task.completed:,.0f} of {task.total:,.0f} rows"), _column(_rate("rows"))) as bar:
+    with _bar(lambda task: f"{task.completed:,.0f} of {task.total:,.0f} rows", _rate("rows")) as bar:
         tasks: dict[str, Any] = {}
 
         def update(table: str, done: int, rows: int) -> None:
@@ -88,12 +89,6 @@ def rebuilding(topic: str) -> Iterator[Callable[[str, int, int], None]]:
             bar.update(tasks[table], completed=done, total=max(1, rows))
 
         yield update
-
-
-def _text(template: str) -> Any:
-    from rich.progress import TextColumn
-
-    return TextColumn(template)
 
 
 def _column(rendered: Callable[[Any], str]) -> Any:

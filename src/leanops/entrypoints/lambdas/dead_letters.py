@@ -12,8 +12,7 @@ from leanops.ports.files import CLAIMS
 from leanops.ports.queue import DEAD, Received
 from leanops.runtimes.aws import Aws
 from leanops.usecases.dlq.firehose_errors import archive_object
-from leanops.usecases.ingest.archive import exceeded
-from leanops.usecases.ingest.archive_chunks import ChunkedArchive
+from leanops.usecases.ingest.archive import ChunkedArchive, exceeded
 
 ARCHIVE = "dlq/"
 GIVEN_UP = "it was received too often and never succeeded"
@@ -30,9 +29,9 @@ def errors_handler(event: Mapping[str, Any], context: Context) -> int:
 
 
 def archive_messages(aws: Aws, event: Mapping[str, Any], context: Context) -> PartialItemFailureResponse:
-    """The same on any runtime; each message answers for itself, and one that comes again goes on where it was."""
+    """The same on any runtime; each message is answered alone, and one that comes again is resumed where it stopped."""
     archive = ChunkedArchive(aws.files, aws.state, aws.clock, patience(context))
-    messages = [(aws.queue_of(arn), message) for arn, found in received(event).items() for message in found]
+    messages = [(aws.queue_of(arn), message) for arn, batch in received(event).items() for message in batch]
     failed: list[Received] = []
     for number, (queue, message) in enumerate(messages):
         if number and archive.patience.give_up():
@@ -62,7 +61,7 @@ def archive_records(aws: Aws, event: Mapping[str, Any], context: Context) -> int
     for bucket, key, tag in _objects(event):
         if bucket == aws.settings.aws.bucket and key.startswith((ARCHIVE, CLAIMS)):
             # Our own files; archiving them would make more of them without end.
-            log.error("a file of ours is no error output; check the rule that calls this function", file=key)
+            log.error("a file of ours is not error output; check the rule that calls this function", file=key)
             continue
         archived = archive_object(archive, aws.objects_in(bucket), key, f"{bucket}/{key}/{tag}")
         if archived is None:
@@ -74,10 +73,10 @@ def archive_records(aws: Aws, event: Mapping[str, Any], context: Context) -> int
 
 
 def _objects(event: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
-    """Bucket, name and content tag of every object, as EventBridge tells them or as S3's own notifications do."""
+    """Bucket, name and content tag of every object, in an event of EventBridge or in S3's own notifications."""
     if "detail" in event:
-        found = event["detail"]["object"]
-        yield event["detail"]["bucket"]["name"], found["key"], found.get("etag", "")
+        s3_object = event["detail"]["object"]
+        yield event["detail"]["bucket"]["name"], s3_object["key"], s3_object.get("etag", "")
     for record in event.get("Records", []):
-        found = record["s3"]["object"]
-        yield record["s3"]["bucket"]["name"], unquote_plus(found["key"]), found.get("eTag", "")
+        s3_object = record["s3"]["object"]
+        yield record["s3"]["bucket"]["name"], unquote_plus(s3_object["key"]), s3_object.get("eTag", "")

@@ -19,13 +19,13 @@ ANSWER_S = 4.0
 CALL_MS = 7_000
 """The time a call may take until it is given up, connecting included; with less left, none begins."""
 MARGIN_MS = 15_000
-"""What a function keeps of its time to end its last try, tell the breaker, and answer."""
+"""The time a function reserves to end its last try, update the breaker, and answer."""
 
 log = Logger(service="leanops")
 
 
 class Context(Protocol):
-    """What Lambda tells of an invocation."""
+    """Lambda's context of an invocation."""
 
     def get_remaining_time_in_millis(self) -> int:
         """How long it may still run."""
@@ -33,7 +33,7 @@ class Context(Protocol):
 
 @dataclass
 class _Invocation:
-    """The one that is going on; Lambda gives a process one at a time."""
+    """The current invocation; Lambda gives a process one at a time."""
 
     context: Context | None = None
 
@@ -45,7 +45,7 @@ _invocation = _Invocation()
 
 
 def runtime(context: Context) -> Aws:
-    """The runtime, made by the first invocation and kept for the others; no call of it outlives this one."""
+    """The runtime, created by the first invocation and kept for the next; no call outlives this invocation."""
     _invocation.context = context
     return made()
 

@@ -23,30 +23,30 @@ def process(aws: Aws, event: Mapping[str, Any], context: Context) -> PartialItem
     again: list[Received] = []
     for arn, messages in received(event).items():
         queue = aws.queue_of(arn)
-        found = consume(processor, breakers, queue, messages)
-        _say(queue, len(messages), found)
-        again += found.again
+        consumed = consume(processor, breakers, queue, messages)
+        _log(queue, len(messages), consumed)
+        again += consumed.again
     return answer(again)
 
 
-def _say(queue: str, messages: int, found: Consumed) -> None:
+def _log(queue: str, messages: int, consumed: Consumed) -> None:
     log.info(
         "messages taken",
         queue=queue,
         messages=messages,
-        again=len(found.again),
-        events=found.events,
-        repeats=found.repeats,
+        again=len(consumed.again),
+        events=consumed.events,
+        repeats=consumed.repeats,
     )
-    if found.outage is not None:
-        log.error("an outage", queue=queue, again=len(found.again), reason=found.outage)
-    if found.archived:
-        log.warning("events archived as dead letters", queue=queue, events=found.archived)
-    if found.forgotten:
-        log.warning("delivered events were not remembered", queue=queue, events=found.forgotten)
-    for reason in set(found.reasons):
+    if consumed.outage is not None:
+        log.error("an outage", queue=queue, again=len(consumed.again), reason=consumed.outage)
+    if consumed.archived:
+        log.warning("events archived as dead letters", queue=queue, events=consumed.archived)
+    if consumed.forgotten:
+        log.warning("delivered events were not remembered", queue=queue, events=consumed.forgotten)
+    for reason in set(consumed.reasons):
         log.warning("a message failed", queue=queue, reason=reason)
-    if found.breaker is None:
-        log.error("the breaker was not told", queue=queue)
-    elif found.breaker.state is State.OPEN:
-        log.error("consumption stopped", queue=queue, reason=found.breaker.reason)
+    if consumed.breaker is None:
+        log.error("the breaker could not be updated", queue=queue)
+    elif consumed.breaker.state is State.OPEN:
+        log.error("consumption stopped", queue=queue, reason=consumed.breaker.reason)

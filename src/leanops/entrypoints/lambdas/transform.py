@@ -12,7 +12,7 @@ from leanops.entrypoints.lambdas.invocation import Context, log, runtime
 Entry: TypeAlias = dict[str, Any]
 
 MAX_BYTES = 6_000_000
-"""Lambda answers with 6 MB at most; one byte more and Firehose would take every record for failed."""
+"""Lambda answers with 6 MB at most; beyond that Firehose would treat every record as failed."""
 COMMA = 2
 BRACKETS = 64
 
@@ -26,7 +26,7 @@ def handler(event: Mapping[str, Any], context: Context) -> dict[str, list[Entry]
 def transform(
     event: Mapping[str, Any], registered: Container[str], databases: Databases, limit: int = MAX_BYTES
 ) -> dict[str, list[Entry]]:
-    """The answer to Firehose; a record that would make it too large fails, as one does that no table takes."""
+    """The answer to Firehose; a record that would make it too large fails, and so does a record without a table."""
     failures = [{"recordId": record["recordId"], "result": "ProcessingFailed"} for record in event["records"]]
     size = BRACKETS + sum(_size(failure) for failure in failures)
     answers: list[Entry] = []
@@ -47,10 +47,10 @@ def _routed(record: Entry, registered: Container[str], databases: Databases) -> 
         data = base64.b64decode(record["data"], validate=True)
     except ValueError:
         return None
-    found = routed(data, registered)
-    if found.rest or [len(rows) for rows in found.rows.values()] != [1]:
+    result = routed(data, registered)
+    if result.rest or [len(rows) for rows in result.rows.values()] != [1]:
         return None
-    database, _, table = databases.raw_table(next(iter(found.rows))).rpartition(".")
+    database, _, table = databases.raw_table(next(iter(result.rows))).rpartition(".")
     destination = {"destinationDatabaseName": database, "destinationTableName": table, "operation": "insert"}
     return {
         "recordId": record["recordId"],

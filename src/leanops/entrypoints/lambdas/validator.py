@@ -42,5 +42,5 @@ def _judged(aws: Aws, pending: Pending) -> str:
 
 
 def _pending(key: str) -> Pending | None:
-    found = _PENDING.fullmatch(key)
-    return Pending(found[1], found[2]) if found and not key.endswith(".draft.json") else None
+    match = _PENDING.fullmatch(key)
+    return Pending(match[1], match[2]) if match and not key.endswith(".draft.json") else None

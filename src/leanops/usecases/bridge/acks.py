@@ -2,14 +2,15 @@
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeAlias
 
 from leanops.domain.errors import SourceUnavailableError
+from leanops.domain.groups import batched
 from leanops.ports.source import MAX_IDS, Source
-from leanops.usecases.bridge.inflight import Counts, Held, InFlight
+from leanops.usecases.bridge.inflight import Held, InFlight
 
 GATHER_S = 0.1
 FAILED_PAUSE_S = 1.0
@@ -48,20 +49,19 @@ class Errands:
         raise next(failure for failure in ended if isinstance(failure, Exception))
 
     async def _run(self, name: str, work: Work) -> None:
-        is_well = False
         try:
             await work()
-            is_well = True
+        except BaseException:
+            self._ended.append(self._tasks[name])
+            self._failed.set()
+            raise
         finally:
-            task = self._tasks.pop(name)
-            if not is_well:
-                self._ended.append(task)
-                self._failed.set()
+            del self._tasks[name]
 
 
 @dataclass
 class _Gathered:
-    """What a subscription has not been told yet, in order."""
+    """The acks and nacks that a subscription has not been sent yet, in order."""
 
     acks: list[Held] = field(default_factory=list)
     nacks: list[Held] = field(default_factory=list)
@@ -70,13 +70,13 @@ class _Gathered:
 class Receipts:
     """Acks and nacks in batches; if one never reaches the source the message is redelivered, not lost."""
 
-    def __init__(self, source: Source, in_flight: InFlight, counts: Counts) -> None:
-        self._source, self._in_flight, self._counts = source, in_flight, counts
+    def __init__(self, source: Source, in_flight: InFlight) -> None:
+        self._source, self._in_flight, self._counts = source, in_flight, in_flight.counts
         self._call_s = in_flight.rules.lease_s / 3
         self._gathered: dict[str, _Gathered] = defaultdict(_Gathered)
         self.errands = Errands()
 
-    def ack(self, messages: Iterable[Held]) -> None:
+    def ack(self, messages: Sequence[Held]) -> None:
         """Acknowledge messages that are in the queue; they stay in flight until the source has confirmed it."""
         for held in messages:
             held.is_safe = True
@@ -127,13 +127,13 @@ class Receipts:
         now = self._in_flight.now()
         expired = [held for held in gathered.acks if held.leased_until <= now]
         self._in_flight.let_go(expired)
-        before = len(gathered.acks) + len(gathered.nacks)
-        gathered.acks = [held for held in gathered.acks if held.leased_until > now]
-        gathered.nacks = [held for held in gathered.nacks if held.leased_until > now]
-        self._counts.receipts_lost += before - len(gathered.acks) - len(gathered.nacks)
+        for receipts in (gathered.acks, gathered.nacks):
+            before = len(receipts)
+            receipts[:] = [held for held in receipts if held.leased_until > now]
+            self._counts.receipts_lost += before - len(receipts)
 
 
-async def keep_leased(source: Source, in_flight: InFlight, counts: Counts) -> None:
+async def keep_leased(source: Source, in_flight: InFlight) -> None:
     """Extend the leases of messages in flight before they end, until cancelled."""
     lease_s, errands = in_flight.rules.lease_s, Errands()
 
@@ -148,12 +148,10 @@ async def keep_leased(source: Source, in_flight: InFlight, counts: Counts) -> No
             return
         for held in messages:
             held.leased_until = until
-        counts.extended += len(messages)
+        in_flight.counts.extended += len(messages)
 
     async def extend_all(subscription: str, due: Sequence[Held]) -> None:
-        await asyncio.gather(
-            *(extend(subscription, due[start : start + MAX_IDS]) for start in range(0, len(due), MAX_IDS))
-        )
+        await asyncio.gather(*(extend(subscription, messages) for messages in batched(due, MAX_IDS)))
 
     async def look() -> None:
         while True:

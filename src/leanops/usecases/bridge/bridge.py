@@ -1,8 +1,6 @@
-"""The bridge: messages of many subscriptions into the queues of their topics, acknowledged when they are safe there."""
+"""The bridge: messages of many subscriptions into the queues of their topics, acknowledged when they are there."""
 
 import asyncio
-import random
-import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, TypeAlias
@@ -10,29 +8,26 @@ from typing import Any, TypeAlias
 from leanops.domain.errors import LeanOpsError, SourceUnavailableError
 from leanops.ports.source import Pulled, PullLimits, Source
 from leanops.usecases.bridge.acks import Receipts, keep_leased
-from leanops.usecases.bridge.inflight import BridgeRules, Counts, InFlight, Now, Stream, Tell
+from leanops.usecases.bridge.inflight import BridgeRules, InFlight, Stream, Tell
 from leanops.usecases.bridge.sender import Sender
 from leanops.usecases.bridge.target import Target
 
-STEADY_S = 2.0
-"""A call that stays open for so long flows, whether or not it has brought a message."""
 ROUTINE_S = 300.0
-"""A stream that lived this long was ended by the source in the course of things."""
+"""A stream that was open this long was ended by the source as usual."""
 LATE_S = 1.0
-"""After a longer wait, what is read may have been on its way for as long."""
+"""After a longer wait, what is read may have been in transit for the whole wait."""
 LEAST_STREAM_BYTES = 10_000_000
-"""What a stream may have outstanding in any case: the largest message there is."""
+"""What a stream may always have outstanding: the largest message there is."""
 GOODBYE_S = 3.0
-LAST_RECEIPTS_S = 5.0
 Look: TypeAlias = Callable[[], Mapping[str, str]]
 """The topic of every subscription to be read, as it is now; it may block."""
 Late: TypeAlias = tuple[float, float] | None
-"""Since when and until when what a stream gives may have been on its way; None where it is fresh."""
+"""From when and until when the messages of a stream may have been in transit; None if they are fresh."""
 Readers: TypeAlias = "dict[Stream, asyncio.Task[None]]"
 
 
 class Bridge:
-    """Reads every subscription until it is told to stop; then it finishes what it has in flight."""
+    """Reads every subscription until it is stopped; then it finishes what it has in flight."""
 
     def __init__(
         self,
@@ -41,20 +36,20 @@ class Bridge:
         subscriptions: Mapping[str, str],
         rules: BridgeRules,
         tell: Tell,
-        now: Now = time.monotonic,
         look: Look | None = None,
     ) -> None:
-        self.rules, self.counts = rules, Counts()
+        self.rules = rules
         self.streams = [Stream(subscription, topic) for subscription, topic in subscriptions.items()]
-        self.in_flight = InFlight(rules, now)
+        self.in_flight = InFlight(rules)
+        self.counts = self.in_flight.counts
         self.is_draining = False
-        self._source, self._tell, self._now, self._look = source, tell, now, look
-        self._receipts = Receipts(source, self.in_flight, self.counts)
-        self._sender = Sender(target, self.in_flight, self._receipts, self.counts, tell)
+        self._source, self._tell, self._now, self._look = source, tell, self.in_flight.now, look
+        self._receipts = Receipts(source, self.in_flight)
+        self._sender = Sender(target, self.in_flight, self._receipts, tell)
 
     @property
     def problem(self) -> str | None:
-        """Why it is not doing its work, in one line; None where some subscription flows."""
+        """Why it does not do its work, in one line; None if some subscription is read."""
         if self.is_draining:
             return "the bridge is stopping"
         if self._sender.problem:
@@ -66,30 +61,30 @@ class Bridge:
 
     @property
     def waiting(self) -> int:
-        """How many messages no send is at work with."""
-        return self._sender.waiting
+        """The number of messages that no send has picked up."""
+        return len(self._sender.lanes)
 
     async def run(self, stopping: asyncio.Event) -> None:
-        """Read until told to stop, then drain; an unforeseen failure of any part ends all of them and is raised."""
+        """Read until stopped, then drain; an unforeseen failure of any part ends all of them and is raised."""
         reading = asyncio.create_task(self._read_all(stopping))
         sending = asyncio.create_task(self._sender.run())
-        telling = asyncio.create_task(self._receipts.errands.watch())
-        leasing = asyncio.create_task(keep_leased(self._source, self.in_flight, self.counts))
-        told = asyncio.create_task(stopping.wait())
-        parts = [reading, sending, telling, leasing]
+        receipting = asyncio.create_task(self._receipts.errands.watch())
+        leasing = asyncio.create_task(keep_leased(self._source, self.in_flight))
+        stop = asyncio.create_task(stopping.wait())
+        parts = [reading, sending, receipting, leasing]
         try:
-            await asyncio.wait([told, *parts], return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait([stop, *parts], return_when=asyncio.FIRST_COMPLETED)
             stopping.set()
             self.is_draining = True
             await asyncio.wait([reading])
             await self._drain(sending)
         finally:
-            await _cancel(told, *parts)
+            await _cancel(stop, *parts)
             self._sender.close()
-        _look_at(*parts)
+        _raise_failures(*parts)
 
     async def _drain(self, sending: "asyncio.Task[None]") -> None:
-        """Send what is in flight, give back what cannot be sent in time, and tell the source of both."""
+        """Send what is in flight, give back what cannot be sent in time, and inform the source of both."""
         in_flight = sum(not held.is_safe for held in self.in_flight.held)
         returned, archived = self.counts.returned, self.counts.archived
         self._sender.finish()
@@ -99,16 +94,16 @@ class Bridge:
         self._receipts.nack(left)
         self.counts.returned += len(left)
         with suppress(TimeoutError):
-            async with asyncio.timeout(LAST_RECEIPTS_S):
+            async with asyncio.timeout(self.rules.last_receipts_s):
                 await self._receipts.errands.settle()
         given_back, dead = self.counts.returned - returned, self.counts.archived - archived
         sent = in_flight - given_back - dead
         self._tell("drained", in_flight=in_flight, sent=sent, given_back=given_back, dead=dead or None)
 
     async def _read_all(self, stopping: asyncio.Event) -> None:
-        """Read every subscription, those that come later too, until told to stop."""
+        """Read every subscription, also those that are added later, until stopped."""
         readers: Readers = {}
-        told = asyncio.create_task(stopping.wait())
+        stop = asyncio.create_task(stopping.wait())
         looking = asyncio.create_task(self._look_later())
         try:
             while not stopping.is_set():
@@ -117,7 +112,7 @@ class Bridge:
                     for stream in self.streams
                     if stream not in readers
                 }
-                done, _ = await asyncio.wait([told, looking, *readers.values()], return_when=asyncio.FIRST_COMPLETED)
+                done, _ = await asyncio.wait([stop, looking, *readers.values()], return_when=asyncio.FIRST_COMPLETED)
                 if looking in done:
                     gone = self._adopt(looking.result())
                     await _end_reading({stream: readers.pop(stream) for stream in gone})
@@ -125,11 +120,11 @@ class Bridge:
                 for ended in done.intersection(readers.values()):
                     ended.result()
         finally:
-            await _cancel(told, looking)
+            await _cancel(stop, looking)
             await _end_reading(readers)
 
     async def _look_later(self) -> Mapping[str, str]:
-        """The subscriptions as they are after a while; those of now, while nobody can tell."""
+        """The subscriptions as they are after a while; the present ones if they cannot be listed."""
         now = {stream.subscription: stream.topic for stream in self.streams}
         await asyncio.sleep(self.rules.look_s)
         try:
@@ -139,7 +134,7 @@ class Bridge:
             return now
 
     def _adopt(self, wanted: Mapping[str, str]) -> list[Stream]:
-        """Have a stream for each of these and for no other; those that are to end."""
+        """Have a stream for each of these subscriptions and no other; returns the streams that have to end."""
         kept = [stream for stream in self.streams if wanted.get(stream.subscription) == stream.topic]
         gone = [stream for stream in self.streams if stream not in kept]
         known = {stream.subscription for stream in kept}
@@ -151,7 +146,7 @@ class Bridge:
         return gone
 
     async def _follow(self, stream: Stream) -> None:
-        """Read one subscription until told to stop; a stream that ends is opened again, one that fails more slowly."""
+        """Read one subscription until stopped; a stream that ends is opened again, one that fails after a pause."""
         failures = 0
         while not stream.stopping.is_set():
             began, before, reason = self._now(), stream.received, None
@@ -170,8 +165,7 @@ class Bridge:
             if failures and reason:
                 self._note(stream, reason)
             self.counts.reconnects += 1
-            longest = self.rules.pause_s(failures)
-            await asyncio.sleep(random.uniform(longest / 2, longest))
+            await asyncio.sleep(self.rules.pause_s(failures))
 
     async def _read(self, stream: Stream) -> None:
         """Read one stream to its end; only a call that is open counts as steady after a while."""
@@ -181,7 +175,7 @@ class Bridge:
         try:
             async for batch in self._source.pull(stream.subscription, self._limits, stream.stopping):
                 if steady is None:
-                    steady = asyncio.get_running_loop().call_later(STEADY_S, self._note, stream, None)
+                    steady = asyncio.get_running_loop().call_later(self.rules.steady_s, self._note, stream, None)
                 if batch:
                     await self._take(stream, batch, late)
                     late = await self._room()
@@ -190,7 +184,7 @@ class Bridge:
                 steady.cancel()
 
     async def _room(self) -> Late:
-        """Wait until more may be read; from when on and until when what is read was possibly leased before."""
+        """Wait until more may be read; returns from when until when what is read may have been leased."""
         before = self._now()
         await self.in_flight.room()
         after = self._now()
@@ -202,7 +196,7 @@ class Bridge:
         if late and leased < late[1]:
             leased = late[0]
         if stream.refusals:
-            # Nothing of it could be sent: tried now and then, and this topic alone waits.
+            # Nothing of it could be sent: it is tried now and then, and only this topic waits.
             with suppress(TimeoutError):
                 await asyncio.wait_for(stream.stopping.wait(), self.rules.pause_s(stream.refusals))
         stream.received += len(batch)
@@ -221,7 +215,7 @@ class Bridge:
         )
 
     def _note(self, stream: Stream, problem: str | None) -> None:
-        """Tell of a change for the worse or the better, once."""
+        """Report a change for the worse or the better, once."""
         if problem and problem != stream.problem:
             self._tell("subscription cannot be read", subscription=stream.subscription, reason=problem)
         elif stream.problem and not problem:
@@ -230,7 +224,7 @@ class Bridge:
 
 
 async def _end_reading(readers: Readers) -> None:
-    """Let streams end in good order, within a moment; one that is only waited for is given up at once."""
+    """Let open streams end in an orderly way, within a moment; one that is not open yet is cancelled at once."""
     for stream in readers:
         stream.stopping.set()
     reading = [task for stream, task in readers.items() if stream.is_asked and not task.done()]
@@ -238,18 +232,18 @@ async def _end_reading(readers: Readers) -> None:
     if reading:
         await asyncio.wait(reading, timeout=GOODBYE_S)
     await _cancel(*reading)
-    _look_at(*readers.values())
+    _raise_failures(*readers.values())
 
 
 async def _cancel(*tasks: "asyncio.Task[Any]") -> None:
-    """End tasks; their results stay to be looked at."""
+    """Cancel tasks; their results are kept."""
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def _look_at(*tasks: "asyncio.Task[Any]") -> None:
-    """Raise what any of these ended with; to have been cancelled is well."""
+def _raise_failures(*tasks: "asyncio.Task[Any]") -> None:
+    """Raise what any of these tasks failed with; a cancelled one did not fail."""
     for task in tasks:
         if not task.cancelled():
             task.result()

@@ -1,9 +1,10 @@
-"""What the bridge has in flight: every message between its arrival and its fate, within limits and under a lease."""
+"""What the bridge has in flight: every message until it is acked or given back, within limits and under a lease."""
 
 import asyncio
+import random
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Annotated, TypeAlias
@@ -15,15 +16,15 @@ from leanops.domain.event.envelope import Envelope
 from leanops.ports.source import Pulled
 
 OVERHEAD_BYTES = 512
-"""What a message costs here beside its data."""
+"""The memory a message takes besides its data."""
 MOMENT_S = 0.02
-"""How long a reader that was let in may take before the next one is, while more than half of the limit is in flight."""
+"""How long one reader may take before the next is let in, while more than half of the limit is in flight."""
 SUBSCRIPTION = r"^[A-Za-z0-9._~+%-]*\{topic\}[A-Za-z0-9._~+%-]*$"
 Key: TypeAlias = tuple[str, str]
 """A subscription and an ordering key."""
 Now: TypeAlias = Callable[[], float]
 Tell: TypeAlias = Callable[..., object]
-"""A line for the operator: what happened, then facts by name. Never a payload."""
+"""Called with what happened, then facts by name: a line for the operator. Never a payload."""
 
 
 @dataclass(frozen=True)
@@ -38,25 +39,31 @@ class BridgeRules:
     hold_s: Annotated[int, Ge(1), "Seconds a message waits for the queue before it is given back."] = 600
     drain_s: Annotated[int, Ge(0), "Seconds a bridge that stops has to send what is in flight."] = 25
     linger_s: float = 0.02
-    """How long a send waits for company."""
+    """How long a send waits for more messages."""
     longest_pause_s: float = 15
-    reconnect_s: float = 0.25
+    first_pause_s: float = 0.25
+    """The pause after a stream or a send fails; it doubles up to the longest."""
     look_s: float = 60
-    """How often it looks for topics that came or went."""
+    """How often it looks for topics that were added or removed."""
+    steady_s: float = 2.0
+    """A stream that stays open this long is read, whether or not it has brought a message."""
+    last_receipts_s: float = 5.0
+    """How long a bridge that stops waits for its last acks and nacks."""
 
     @property
     def bytes(self) -> int:
-        """Nothing is asked for beyond this; of what was asked for before, nothing is kept beyond twice as much."""
+        """The limit for reading; what was requested before the limit was reached is kept up to twice this."""
         return self.mb * 1_000_000
 
     def pause_s(self, failures: int) -> float:
-        """How long to wait after so many failures in a row, at most; the lease of a message in flight outlasts it."""
-        return min(self.longest_pause_s, self.lease_s / 2, self.reconnect_s * 2.0 ** min(failures, 20))
+        """How long to wait after N failures in a row, with jitter; the lease of a message in flight outlasts it."""
+        longest = min(self.longest_pause_s, self.lease_s / 2, self.first_pause_s * 2.0 ** min(failures, 20))
+        return random.uniform(longest / 2, longest)
 
 
 @dataclass
 class Counts:
-    """What a bridge has done since it began."""
+    """What a bridge has done since it started."""
 
     received: int = 0
     received_bytes: int = 0
@@ -73,7 +80,7 @@ class Counts:
 
 @dataclass(eq=False)
 class Stream:
-    """One subscription and how it fares."""
+    """One subscription and its state."""
 
     subscription: str
     topic: str
@@ -104,23 +111,24 @@ class Held:
     since: float
     leased_until: float
     claimed: Envelope | None = None
-    """Its envelope, where its data is in a file already."""
+    """Its envelope, if its data is in a file already."""
     is_safe: bool = False
-    """The queue has it; it stays in flight, and leased, until the source has heard so."""
+    """The queue has it; it stays in flight, and leased, until the source has confirmed the ack."""
 
     @property
     def key(self) -> Key | None:
-        """What it must stay in order with."""
+        """The key whose messages must stay in order."""
         name = self.pulled.ordering_key
         return (self.stream.subscription, name) if name else None
 
 
 @dataclass
 class InFlight:
-    """The messages in flight. It may grow beyond its limits by what was read at once, and then nothing more is read."""
+    """The messages in flight. One read may exceed the limits; then nothing more is read."""
 
     rules: BridgeRules
     now: Now = time.monotonic
+    counts: Counts = field(default_factory=Counts)
     held: dict[Held, None] = field(default_factory=dict)
     bytes: int = 0
     _room: asyncio.Event = field(default_factory=asyncio.Event)
@@ -134,11 +142,11 @@ class InFlight:
 
     @property
     def overflows(self) -> bool:
-        """Whether so much is in flight that not even what was asked for can be kept."""
+        """Whether so much is in flight that not even what was requested before can be kept."""
         return self.bytes >= 2 * self.rules.bytes
 
     def take(self, stream: Stream, batch: Sequence[Pulled], leased: float | None = None) -> list[Held]:
-        """Have these in flight, leased from now or from an earlier moment."""
+        """Take messages in flight, leased from now or from an earlier moment."""
         now = self.now()
         until = (now if leased is None else leased) + self.rules.lease_s
         taken = [Held(stream, pulled, _size(pulled), now, until) for pulled in batch]
@@ -149,13 +157,11 @@ class InFlight:
             self._late.set()
         return taken
 
-    def let_go(self, some: Iterable[Held]) -> None:
-        """Their fate is known."""
-        size = 0
-        for held in some:
+    def let_go(self, messages: Sequence[Held]) -> None:
+        """Remove messages that are acked or given back."""
+        for held in messages:
             del self.held[held]
-            size += held.size
-        self._weigh(-size)
+        self._weigh(-sum(held.size for held in messages))
 
     async def room(self) -> None:
         """Return when more may be read; above half of the limit, readers are let in one after the other."""
@@ -170,7 +176,7 @@ class InFlight:
             self._came.clear()
 
     async def some_due(self) -> None:
-        """Return when leases may have to be extended: now and then, and at once where some came late."""
+        """Return when leases may have to be extended: now and then, and at once if some arrived late."""
         with suppress(TimeoutError):
             async with asyncio.timeout(self.rules.lease_s / 6):
                 await self._late.wait()
@@ -179,11 +185,11 @@ class InFlight:
     def to_extend(self) -> Mapping[Stream, list[Held]]:
         """Messages whose leases are more than a third over, by stream."""
         due = self._due()
-        found: dict[Stream, list[Held]] = defaultdict(list)
+        messages: dict[Stream, list[Held]] = defaultdict(list)
         for held in self.held:
             if held.leased_until <= due:
-                found[held.stream].append(held)
-        return found
+                messages[held.stream].append(held)
+        return messages
 
     def _due(self) -> float:
         return self.now() + self.rules.lease_s * 2 / 3

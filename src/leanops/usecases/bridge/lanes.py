@@ -1,7 +1,6 @@
-"""Messages that wait to be sent, in one lane per topic: a topic that is held up does not hold up others."""
+"""Messages that wait to be sent, in one lane per topic, and the order that ordering keys keep."""
 
-import random
-from collections import deque
+from collections import OrderedDict, defaultdict, deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -9,7 +8,6 @@ from leanops.usecases.bridge.inflight import BridgeRules, Held, Key, Now
 
 SEND_EVENTS = 5_000
 SEND_BYTES = 16 << 20
-FIRST_PAUSE_S = 0.1
 
 
 @dataclass(eq=False)
@@ -27,11 +25,11 @@ class Lane:
 
 
 class Lanes:
-    """Every lane that has messages or is held up."""
+    """Every lane that has messages or is held up; a topic that is held up does not hold up others."""
 
     def __init__(self, rules: BridgeRules, now: Now) -> None:
         self._rules, self._now = rules, now
-        self._lanes: dict[str, Lane] = {}
+        self._lanes: dict[str, Lane] = defaultdict(Lane)
 
     def __len__(self) -> int:
         """How many messages wait."""
@@ -45,7 +43,7 @@ class Lanes:
     def add(self, messages: Iterable[Held]) -> None:
         """Append messages to the lanes of their topics."""
         for held in messages:
-            self._lane(held.stream.topic).waiting.append(held)
+            self._lanes[held.stream.topic].waiting.append(held)
 
     def next_batch(self) -> list[Held]:
         """What to send now: a share of every topic that may be tried; topics left out come first next time."""
@@ -77,11 +75,11 @@ class Lanes:
     def hold_up(self, again: Mapping[str, Sequence[Held]], reasons: Mapping[str, str], moved: set[str]) -> None:
         """Put messages back at the front of their lanes and pause these, longer if nothing of a topic has moved."""
         now = self._now()
-        failures = {topic: 1 if topic in moved else self._lane(topic).failures + 1 for topic in again}
+        failures = {topic: 1 if topic in moved else self._lanes[topic].failures + 1 for topic in again}
         # Topics that failed together are tried together.
-        pauses = {count: self._pause_s(count) for count in set(failures.values())}
+        pauses = {count: self._rules.pause_s(count - 1) for count in set(failures.values())}
         for topic, messages in again.items():
-            lane = self._lane(topic)
+            lane = self._lanes[topic]
             lane.waiting.extendleft(reversed(messages))
             lane.failures = failures[topic]
             lane.retry_at = now + pauses[lane.failures]
@@ -96,8 +94,8 @@ class Lanes:
         return lane.is_reported
 
     def withdraw(self, topic: str, keys: set[Key], oldest: float) -> list[Held]:
-        """Take out of a lane what came before this moment or has one of these keys, and whatever follows it."""
-        lane = self._lane(topic)
+        """Take out of a lane messages from before this moment or with one of these keys, and what follows them."""
+        lane = self._lanes[topic]
         out: list[Held] = []
         left: deque[Held] = deque()
         for held in lane.waiting:
@@ -109,9 +107,35 @@ class Lanes:
         lane.waiting = left
         return out
 
-    def _lane(self, topic: str) -> Lane:
-        return self._lanes.setdefault(topic, Lane())
 
-    def _pause_s(self, failures: int) -> float:
-        longest = min(self._rules.longest_pause_s, FIRST_PAUSE_S * 2.0 ** min(failures, 20))
-        return random.uniform(longest / 2, longest)
+class Turns:
+    """Knows, for a while, which message of a key has to be delivered again before any other of that key."""
+
+    def __init__(self, patience_s: float, now: Now) -> None:
+        self._patience_s, self._now = patience_s, now
+        # In the order in which the waits end; a plain dict is slow to find its first after many have left.
+        self._awaited: OrderedDict[Key, tuple[str, float]] = OrderedDict()
+
+    def break_off(self, held: Held) -> None:
+        """Note that a message was given back; of its key, it is the next unless an earlier one is awaited."""
+        self._forget()
+        key = held.key
+        if key is not None and key not in self._awaited:
+            self._awaited[key] = held.pulled.message_id, self._now() + self._patience_s
+
+    def is_early(self, held: Held) -> bool:
+        """Whether another message of its key has to come first; the one awaited ends the wait."""
+        self._forget()
+        key = held.key
+        if key is None or key not in self._awaited:
+            return False
+        if held.pulled.message_id == self._awaited[key][0]:
+            del self._awaited[key]
+            return False
+        return True
+
+    def _forget(self) -> None:
+        """Stop waiting for messages whose time is over; each is looked at once."""
+        now = self._now()
+        while self._awaited and next(iter(self._awaited.values()))[1] <= now:
+            self._awaited.popitem(last=False)

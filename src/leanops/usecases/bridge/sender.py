@@ -1,4 +1,4 @@
-"""The bridge's one sender: everything that may go, of all subscriptions, goes into the queue with one send."""
+"""The bridge's one sender: what may be sent, of all subscriptions, goes into the queue with one send."""
 
 import asyncio
 from collections import defaultdict
@@ -7,9 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
 from leanops.usecases.bridge.acks import Receipts
-from leanops.usecases.bridge.inflight import Counts, Held, InFlight, Key, Tell
-from leanops.usecases.bridge.lanes import Lanes
-from leanops.usecases.bridge.ordering import Turns
+from leanops.usecases.bridge.inflight import Held, InFlight, Key, Tell
+from leanops.usecases.bridge.lanes import Lanes, Turns
 from leanops.usecases.bridge.target import Sent, Target
 
 STUCK_TRIES = 3
@@ -17,18 +16,12 @@ STUCK_TRIES = 3
 
 
 class Sender:
-    """Sends what waits, in order, until each is taken, archived or too old; tells the source of it through receipts."""
+    """Sends what waits, in order, until each message is taken, archived or too old; receipts inform the source."""
 
-    def __init__(self, target: Target, in_flight: InFlight, receipts: Receipts, counts: Counts, tell: Tell) -> None:
-        self._target, self._in_flight, self._receipts, self._counts, self._tell = (
-            target,
-            in_flight,
-            receipts,
-            counts,
-            tell,
-        )
-        self._rules = in_flight.rules
-        self._lanes = Lanes(in_flight.rules, in_flight.now)
+    def __init__(self, target: Target, in_flight: InFlight, receipts: Receipts, tell: Tell) -> None:
+        self._target, self._in_flight, self._receipts, self._tell = target, in_flight, receipts, tell
+        self._rules, self._counts = in_flight.rules, in_flight.counts
+        self.lanes = Lanes(in_flight.rules, in_flight.now)
         self._some = asyncio.Event()
         self._is_last = False
         self._turns = Turns(in_flight.rules.lease_s, in_flight.now)
@@ -37,30 +30,25 @@ class Sender:
         self.problem: str | None = None
         """Why nothing is taken at all."""
 
-    @property
-    def waiting(self) -> int:
-        """How many messages no send is at work with."""
-        return len(self._lanes)
-
-    def add(self, some: Sequence[Held]) -> None:
-        """Send these soon; what comes out of its turn goes back, as does everything when too much is in flight."""
-        if self._in_flight.overflows and len(self._in_flight.held) > len(some):
-            self._give_back(some)
+    def add(self, messages: Sequence[Held]) -> None:
+        """Send messages soon; one out of its turn is given back, and so are all when too much is in flight."""
+        if self._in_flight.overflows and len(self._in_flight.held) > len(messages):
+            self._give_back(messages)
             return
-        early = {held for held in some if self._turns.is_early(held)}
-        # The one that is awaited stays so: these come again after it.
-        self._return([held for held in some if held in early])
-        self._lanes.add(held for held in some if held not in early)
+        early = {held for held in messages if self._turns.is_early(held)}
+        # The awaited message stays awaited: the early ones are delivered again after it.
+        self._return([held for held in messages if held in early])
+        self.lanes.add(held for held in messages if held not in early)
         self._some.set()
 
     def finish(self) -> None:
         """Let `run` return when nothing waits."""
         self._is_last = True
-        self._lanes.hurry()
+        self.lanes.hurry()
         self._some.set()
 
     def close(self) -> None:
-        """Let go of the thread."""
+        """Release the thread."""
         self._thread.shutdown(wait=False)
 
     async def run(self) -> None:
@@ -70,20 +58,20 @@ class Sender:
             await self._until_due()
             if not self._is_last:
                 await asyncio.sleep(self._rules.linger_s)
-            batch = self._lanes.next_batch()
+            batch = self.lanes.next_batch()
             if batch:
                 sent = await loop.run_in_executor(self._thread, self._target.send, batch)
                 self._counts.sends += 1
                 self._settle(batch, sent)
                 self._note(sent)
-            elif self._is_last and not self._lanes:
+            elif self._is_last and not self.lanes:
                 return
 
     async def _until_due(self) -> None:
-        """Return when something may be sent, or when nothing more will come."""
+        """Return when something may be sent, or when nothing more will arrive."""
         while True:
             self._some.clear()
-            due_s = self._lanes.due_s()
+            due_s = self.lanes.due_s()
             if due_s == 0 or (due_s is None and self._is_last):
                 return
             with suppress(TimeoutError):
@@ -91,7 +79,7 @@ class Sender:
                     await self._some.wait()
 
     def _settle(self, batch: Sequence[Held], sent: Sent) -> None:
-        """Decide on each; of one ordering key, whatever follows one that failed shares its fate."""
+        """Decide on each message; of one ordering key, whatever follows one that failed is treated like it."""
         done: list[Held] = []
         back: list[Held] = []
         again: dict[str, list[Held]] = defaultdict(list)
@@ -110,12 +98,12 @@ class Sender:
             fate.append(held)
         moved = {held.stream.topic for held in done}
         reasons = {held.stream.topic: reason for held, reason in sent.again.items()}
-        self._lanes.hold_up(again, reasons, moved)
+        self.lanes.hold_up(again, reasons, moved)
         gone = {key for key, fate in stuck.items() if fate is back}
         for topic in {*again, *(held.stream.topic for held in back)}:
-            back += self._lanes.withdraw(topic, gone, self._oldest)
+            back += self.lanes.withdraw(topic, gone, self._oldest)
         for topic in {held.stream.topic for held in batch} - set(again):
-            if self._lanes.release(topic):
+            if self.lanes.release(topic):
                 self._tell("messages of a topic wait no longer", topic=topic)
         self._accept(done, sent)
         self._give_back(back)
@@ -127,18 +115,15 @@ class Sender:
         self._receipts.ack(done)
         for held in done:
             if held in sent.archived:
-                self._archive(held, sent.archived[held])
+                self._counts.archived += 1
+                facts = {"id": held.pulled.message_id, "reason": sent.archived[held]}
+                self._tell("message is a dead letter", subscription=held.stream.subscription, **facts)
                 continue
             self._counts.forwarded += 1
             held.stream.forwarded += 1
             if held.stream.refusal:
                 self._tell("messages of a topic are sent again", topic=held.stream.topic)
                 held.stream.refusal, held.stream.refusals = None, 0
-
-    def _archive(self, held: Held, reason: str) -> None:
-        self._counts.archived += 1
-        name = held.stream.subscription
-        self._tell("message is a dead letter", subscription=name, id=held.pulled.message_id, reason=reason)
 
     def _give_back(self, back: Sequence[Held]) -> None:
         self._return(back)
@@ -151,7 +136,7 @@ class Sender:
 
     @property
     def _oldest(self) -> float:
-        """What came before this has waited too long."""
+        """Messages that arrived before this have waited too long."""
         return self._in_flight.now() - self._rules.hold_s
 
     def _note(self, sent: Sent) -> None:
@@ -159,7 +144,7 @@ class Sender:
             if not stream.refusal:
                 self._tell("messages of a topic cannot be sent", topic=stream.topic, reason=reason)
             stream.refusal, stream.refusals = reason, stream.refusals + 1
-        stuck = self._lanes.stuck
+        stuck = self.lanes.stuck
         problem = next((lane.reason for lane in stuck.values() if lane.stuck_since > self._taken_at), None)
         if bool(problem) != bool(self.problem):
             message = "messages wait for the queue" if problem else "the queue takes messages again"

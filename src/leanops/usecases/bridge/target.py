@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from leanops.domain.errors import PartlySentError, PermanentError, RetryableError
-from leanops.domain.event.envelope import Envelope, encoded
+from leanops.domain.event.envelope import Envelope
 from leanops.domain.failures import Rule
 from leanops.ports.clock import Clock
 from leanops.ports.files import Files
@@ -20,7 +20,7 @@ NOT_ALL = "the queue did not take every message; trying those again"
 
 
 def envelope_of(held: Held) -> Envelope:
-    """The envelope of a message; its data as text where it is UTF-8, and in a file where an earlier try put it."""
+    """The envelope of a message; its data as text if it is UTF-8, or in a file if an earlier try put it there."""
     if held.claimed:
         return held.claimed
     pulled, payload, data = held.pulled, None, None
@@ -42,20 +42,20 @@ def envelope_of(held: Held) -> Envelope:
 
 @dataclass
 class Sent:
-    """What a send left behind; everything else is in the queue."""
+    """The messages that a send did not put into the queue."""
 
     again: dict[Held, str] = field(default_factory=dict)
-    """Those to be sent again, and why."""
+    """Messages to be sent again, and why."""
     refused: dict[Held, str] = field(default_factory=dict)
-    """Those that cannot be sent as things are, and why."""
+    """Messages that cannot be sent at present, and why."""
     closed: dict[Stream, str] = field(default_factory=dict)
-    """Streams whose messages cannot be sent, and why: the queue is missing, say."""
+    """Streams whose messages cannot be sent, and why: for example, the queue is missing."""
     archived: dict[Held, str] = field(default_factory=dict)
-    """Those the queue will never take, and why; they are dead letters now."""
+    """Messages that the queue will never take, and why; they are dead letters now."""
 
 
 class _Part(NamedTuple):
-    """A queue message, and those it carries."""
+    """A queue message, and the messages it carries."""
 
     message: Outgoing
     members: Sequence[Held]
@@ -81,7 +81,7 @@ class Target:
             try:
                 packed = list(self._packed(members))
             except RetryableError as away:
-                # The file store is needed for the large ones of one topic; the others go on.
+                # The file store is needed for large messages of this topic; the other topics are sent.
                 sent.again.update(dict.fromkeys(members, str(away)))
             except PermanentError as refused:
                 _close(sent, members, str(refused))
@@ -93,15 +93,15 @@ class Target:
     def _packed(self, members: Sequence[Held]) -> Iterator[_Part]:
         envelopes, start = (envelope_of(held) for held in members), 0
         for message, carried in messages(self.queue, self.files, self.clock, envelopes, self.events_per_message):
-            those = members[start : start + len(carried)]
+            part = members[start : start + len(carried)]
             if carried[0].claim:
-                for held, envelope in zip(those, carried, strict=True):
+                for held, envelope in zip(part, carried, strict=True):
                     held.claimed = envelope
-            yield _Part(message, those)
+            yield _Part(message, part)
             start += len(carried)
 
     def _fits(self, part: _Part, sent: Sent) -> bool:
-        """Whether the queue can take it; what is too large even with its data in a file is archived."""
+        """Whether the queue can take it; a message that is too large even as a claim check is archived."""
         size, most = len(part.message.body), self.queue.max_bytes
         if size > most:
             self._archive(part.members, Rule.TOO_LARGE, f"{size} bytes are more than the queue's {most}", sent)
@@ -121,7 +121,7 @@ class Target:
             else:
                 taken |= {parts[at].message.queue for at in positions}
         for at, reason in alone.items():
-            # Where its queue took another one, it is the message; else it may be the queue, and nothing is given up.
+            # If its queue took another message, this one is at fault; else it may be the queue, and none is given up.
             if parts[at].message.queue in taken:
                 self._archive(parts[at].members, Rule.BAD_ENVELOPE, reason, sent)
             else:
@@ -130,7 +130,7 @@ class Target:
     def _answers(
         self, parts: Sequence[_Part], positions: Sequence[int]
     ) -> Iterator[tuple[Sequence[int], PermanentError | RetryableError | None]]:
-        """What the queue says of these: of all at once, and where it will not take some, of each half."""
+        """What the queue answers for these: for all at once, or for each half if it refuses some."""
         if not positions:
             return
         try:
@@ -160,12 +160,11 @@ class Target:
                 self._archive(members, Rule.BAD_ENVELOPE, reason, sent)
 
     def _archive(self, members: Sequence[Held], rule: Rule, reason: str, sent: Sent) -> None:
-        """Archive them as they would have been sent; those that cannot be archived stay in flight or go back."""
+        """Archive messages as they would have been sent; if that fails they stay in flight or are given back."""
         for held in members:
-            envelope = envelope_of(held)
-            names = envelope.topic, encoded(envelope), rule, reason, envelope.message_id, envelope.publish_time
+            dead_letter = DeadLetter.of(held.stream.topic, envelope_of(held), rule, reason)
             try:
-                archive([DeadLetter(*names)], self.files, self.state, self.clock)
+                archive([dead_letter], self.files, self.state, self.clock)
             except RetryableError as away:
                 sent.again[held] = str(away)
             except PermanentError as refused:

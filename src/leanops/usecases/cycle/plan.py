@@ -29,7 +29,7 @@ class TopicPlan:
     curate: bool = False
     outcome: Outcome | None = None
     reason: str | None = None
-    held: str | None = None
+    held_back: str | None = None
     """Why a layer that has something to do is left out, where the other one is worked on."""
     unfinished: UnfinishedOperation | None = None
     """An operation that has to be finished before anything else."""
@@ -119,7 +119,7 @@ def _work(platform: Platform, topic: str, schema: Schema | None, known: _Known) 
     curate = to_curate and held[CURATED] is None
     reason = (held[STANDARDIZED] if to_standardize else None) or (held[CURATED] if to_curate else None)
     if standardize or curate:
-        return TopicPlan(topic, schema, rows, standardize, curate, held=reason)
+        return TopicPlan(topic, schema, rows, standardize, curate, held_back=reason)
     if reason:
         return TopicPlan(topic, schema, outcome=Outcome.PRIOR_FAILED, reason=reason)
     return TopicPlan(topic, schema, outcome=Outcome.NO_NEW_DATA)

@@ -3,7 +3,7 @@
 from leanops.domain.table.batch import CURATED, STANDARDIZED
 from leanops.usecases.attempts import forget_failures
 from leanops.usecases.audit import record_action
-from leanops.usecases.leases import held
+from leanops.usecases.leases import hold_topic
 from leanops.usecases.operations.start import settle
 from leanops.usecases.platform import Platform
 from leanops.usecases.topics.registry import Topic, find_topic
@@ -15,8 +15,8 @@ def retry_topic(platform: Platform, topic: str, *, accept_counts: bool = False) 
     With `accept_counts` a batch that is committed with other rows than were counted is taken as it is.
     """
     found = find_topic(platform, topic)
-    with held(platform, f"topic/{topic}") as lease:
-        settle(platform, topic, platform.schemas.active(topic), lease, accept_counts=accept_counts)
+    with hold_topic(platform, topic) as held:
+        settle(held, platform.schemas.active(topic), accept_counts=accept_counts)
         for layer in (STANDARDIZED, CURATED):
             forget_failures(platform, topic, layer)
     record_action(platform, "topics retry", [topic], {"reason": "counts accepted" if accept_counts else None})

@@ -1,7 +1,7 @@
 """A cycle: every topic standardized, then curated; errors and records of a bin written in few commits."""
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass, field, replace
@@ -21,13 +21,13 @@ from leanops.ports.tables import Lake
 from leanops.usecases.attempts import forget_failures, record_failure
 from leanops.usecases.cycle.plan import TopicPlan, plan_cycle
 from leanops.usecases.journal import abandon
-from leanops.usecases.leases import Lease, check, held
+from leanops.usecases.leases import HeldTopic, hold_topic
 from leanops.usecases.operation_log import unfinished_operation
 from leanops.usecases.operations.start import rebuild_held
 from leanops.usecases.operations.unfinished import finish as finish_operation
 from leanops.usecases.operations.unfinished import is_due
 from leanops.usecases.pipeline import curate, standardize
-from leanops.usecases.pipeline.commit import commit
+from leanops.usecases.pipeline.commit import add_columns, commit
 from leanops.usecases.pipeline.drift import note_kinds
 from leanops.usecases.pipeline.prepared import Prepared
 from leanops.usecases.pipeline.run_history import LayerResult, complete_begun, record
@@ -76,7 +76,7 @@ class _Job:
     """One topic on its way through a bin."""
 
     plan: TopicPlan
-    lease: Lease
+    held: HeldTopic
     result: TopicResult
     prepared: Prepared | None = None
     lake: Lake | None = None
@@ -148,7 +148,7 @@ class _Cycle:
             jobs = []
             for plan in plans:
                 try:
-                    job = self._job(plan, leases.enter_context(held(self.platform, f"topic/{plan.topic}")))
+                    job = self._job(plan, leases.enter_context(hold_topic(self.platform, plan.topic)))
                 except LeaseHeldError as taken:
                     results[plan.topic] = TopicResult(plan.topic, Outcome.LOCKED, str(taken))
                     continue
@@ -158,35 +158,35 @@ class _Cycle:
             self._each(jobs, self._complete_begun)
             self._run_layer(STANDARDIZED, [job for job in jobs if job.plan.standardize])
             self._run_layer(CURATED, [job for job in jobs if job.plan.curate])
-            self._each([job for job in jobs if job.result.layers], lambda job: check(self.platform, job.lease))
+            self._each([job for job in jobs if job.result.layers], lambda job: job.held.check())
             self._record(jobs)
         return results
 
-    def _job(self, plan: TopicPlan, lease: Lease) -> _Job:
+    def _job(self, plan: TopicPlan, held: HeldTopic) -> _Job:
         """A topic under its lease. Since it was planned an operation may have begun, or the topic been changed."""
         unfinished, topic = unfinished_operation(self.platform, plan.topic), find_topic(self.platform, plan.topic)
         if unfinished or topic.status == PAUSED:
             reason = unfinished.sentence() if unfinished else topic.reason
-            return _Job(plan, lease, TopicResult(plan.topic, Outcome.PAUSED, reason))
+            return _Job(plan, held, TopicResult(plan.topic, Outcome.PAUSED, reason))
         schema = self.platform.schemas.active(plan.topic)
-        return _Job(replace(plan, schema=schema), lease, TopicResult(plan.topic, Outcome.NO_NEW_DATA))
+        return _Job(replace(plan, schema=schema), held, TopicResult(plan.topic, Outcome.NO_NEW_DATA))
 
     def _record(self, jobs: Sequence[_Job]) -> None:
         """Write what was done; then a topic of which one layer was held back says so."""
-        done = {job.plan.topic: job.result.layers for job in jobs if not isinstance(job.result.failure, LeaseLostError)}
+        ours = [job for job in jobs if not isinstance(job.result.failure, LeaseLostError)]
         try:
-            record(self.platform, self.cycle_id, done, {job.plan.topic: job.lease for job in jobs})
+            record(self.platform, self.cycle_id, [(job.held, job.result.layers) for job in ours])
         except Exception as failure:  # noqa: BLE001 - the batches are in; the next cycle completes their records
             reason = self.platform.explain(failure)
             for job in jobs:
                 if job.result.layers:
                     job.fail(failure, reason)
         for job in jobs:
-            if job.plan.held and job.result.outcome in _GOOD:
-                job.result.outcome, job.result.reason = Outcome.PRIOR_FAILED, job.plan.held
+            if job.plan.held_back and job.result.outcome in _GOOD:
+                job.result.outcome, job.result.reason = Outcome.PRIOR_FAILED, job.plan.held_back
 
     def _complete_begun(self, job: _Job) -> None:
-        complete_begun(self.platform, self.cycle_id, job.plan.topic, job.plan.schema, job.lease)
+        complete_begun(job.held, self.cycle_id, job.plan.schema)
 
     def _run_layer(self, layer: str, jobs: Sequence[_Job]) -> None:
         """Prepare every topic, write all error rows in one append, then commit every topic."""
@@ -196,7 +196,8 @@ class _Cycle:
         ready = [job for job in working if job.prepared is not None and not job.failed]
         try:
             # A topic whose lease was lost meanwhile is left alone, and does not stop the others.
-            self._each(ready, lambda job: check(self.platform, job.lease), layer)
+            for step in (self._add_columns, lambda job: job.held.check()):
+                self._each([job for job in ready if not job.failed], step, layer)
             ours = [job for job in ready if not job.failed]
             self._write_errors(layer, ours)
             self._each(ours, lambda job: self._commit(job, layer), layer)
@@ -215,34 +216,36 @@ class _Cycle:
     def _standardize(self, job: _Job) -> None:
         job.started = time.monotonic()
         self.progress(job.plan.topic, "standardize")
-        job.lake = self.platform.lake()
-        job.prepared = standardize.prepare(self.platform, job.lake, job.plan.topic, job.plan.schema, job.lease)
+        begun = standardize.begin_next(job.held, job.plan.schema)
+        if begun:
+            job.lake = self.platform.lake()
+            job.prepared = standardize.prepare(self.platform, job.lake, begun)
 
     def _curate(self, job: _Job) -> None:
         schema = job.plan.schema
         assert schema is not None
         job.started = time.monotonic()
         self.progress(job.plan.topic, "curate")
-        if curate.source_moved(self.platform, job.plan.topic, schema, job.lease):
+        if curate.source_moved(job.held, schema):
             self._recurate(job, schema)
             return
-        job.lake = self.platform.lake()
-        job.prepared = curate.prepare(
-            self.platform,
-            job.lake,
-            job.plan.topic,
-            schema,
-            job.lease,
-            accept_errors=self.accept_errors,
-        )
+        begun = curate.begin_next(job.held, schema)
+        if begun:
+            job.lake = self.platform.lake()
+            job.prepared = curate.prepare(self.platform, job.lake, begun, accept_errors=self.accept_errors)
 
     def _recurate(self, job: _Job, schema: Schema) -> None:
         """Rebuild Curated if Standardized is no longer the table it was built from."""
-        topic, table = job.plan.topic, self.platform.rules.databases.curated_table(schema.table_name)
-        abandon(self.platform, topic, CURATED, table, job.lease)
+        abandon(job.held, CURATED, self.platform.rules.databases.curated_table(schema.table_name))
         platform = replace(self.platform, actor=Actor(f"cycle by {self.platform.owner}", "cycle"))
-        rebuild_held(platform, topic, schema, job.lease, scope=Scope.CURATED, accept=Accept.GONE)
+        rebuild_held(replace(job.held, platform=platform), schema, scope=Scope.CURATED, accept=Accept.GONE)
         job.result.outcome, job.result.reason = Outcome.GAP, "Standardized had moved, so Curated was rebuilt"
+
+    def _add_columns(self, job: _Job) -> None:
+        """Add the columns a batch needs, under a lease that is still held."""
+        job.held.check()
+        if job.prepared:
+            add_columns(self.platform, job.prepared)
 
     def _write_errors(self, layer: str, jobs: Sequence[_Job]) -> None:
         """One append for all topics of the bin; a row that is there already is not written again."""
@@ -265,7 +268,7 @@ class _Cycle:
         self.progress(job.plan.topic, f"commit {layer}")
         if layer == STANDARDIZED:
             note_kinds(self.platform, job.plan.topic, prepared.batch.batch_id, prepared.kinds)
-        snapshot = commit(self.platform, job.lake, prepared, job.lease)
+        snapshot = commit(job.held, job.lake, prepared)
         forget_failures(self.platform, job.plan.topic, layer)
         done = job.result.layers[layer] = _layer_result(prepared, snapshot, time.monotonic() - job.started)
         job.result.warnings += batch_warnings(
@@ -311,11 +314,3 @@ def _outcome(plan: TopicPlan, batch: Batch, layer: str, before: Outcome) -> Outc
     if layer == CURATED:
         return Outcome.DONE
     return Outcome.DONE if plan.schema else Outcome.STANDARDIZED_ONLY
-
-
-def outcomes(results: Sequence[TopicResult]) -> Iterator[tuple[Outcome, int]]:
-    """How many topics ended how, in the order of the list."""
-    for outcome in Outcome:
-        count = sum(result.outcome == outcome for result in results)
-        if count:
-            yield outcome, count

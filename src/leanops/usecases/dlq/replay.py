@@ -1,10 +1,10 @@
-"""Dead letters sent into their queues again, or put away for good."""
+"""Dead letters sent into their queues again, or marked as discarded."""
 
+import math
 import re
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -13,24 +13,24 @@ from leanops.domain.errors import FilesUnavailableError, LeanOpsError, UsageErro
 from leanops.domain.event.envelope import Envelope, envelopes_in
 from leanops.domain.event.names import check_topic, queue_name
 from leanops.domain.failures import Status
+from leanops.domain.groups import batched
 from leanops.domain.table.definitions import ERRORS
 from leanops.ports.files import Files
 from leanops.ports.queue import Outgoing, Queue
 from leanops.ports.state import IDEMPOTENCY_KEYS
 from leanops.ports.tables import StartsWith
 from leanops.usecases.audit import record_action
-from leanops.usecases.dlq.drain import alone, these
-from leanops.usecases.ingest.pack import messages
-from leanops.usecases.ingest.repeats import repeat_key
+from leanops.usecases.dlq.drain import alone, errors_like, these
+from leanops.usecases.ingest.pack import messages, send_patiently
+from leanops.usecases.ingest.process import repeat_key
 from leanops.usecases.leases import check
 from leanops.usecases.platform import Platform
 from leanops.usecases.topics.registry import list_topics
 
 DEAD_LETTERS_PER_COMMIT = 500
 LONGEST_TURN_S = 20.0
-"""With a rate, so long at most is sent before what was sent is marked and others may change the table."""
+"""With a rate, how long is sent at most before the sent ones are marked and others may change the table."""
 MESSAGES_PER_SEND = 50
-TRIES = 5
 _HEX = re.compile(r"[0-9a-f]{6,32}")
 
 Row = dict[str, Any]
@@ -72,7 +72,7 @@ class Done:
 
 
 def selected(platform: Platform, selection: Selection) -> list[Row]:
-    """The rows of dlq_errors that are meant."""
+    """The rows of dlq_errors that are selected."""
     where: dict[str, object] = {}
     if selection.topic is not None:
         where["topic_name"] = check_topic(selection.topic)
@@ -93,25 +93,23 @@ def selected(platform: Platform, selection: Selection) -> list[Row]:
 
 @dataclass(frozen=True)
 class Pace:
-    """How fast dead letters are sent: so many a second, or as fast as the queue takes them."""
+    """How fast dead letters are sent: N a second, or as fast as the queue takes them."""
 
     per_second: float | None = None
     sleep: Callable[[float], object] = time.sleep
 
     @property
     def turn(self) -> int:
-        """Letters between two commits."""
-        if self.per_second is None:
-            return DEAD_LETTERS_PER_COMMIT
-        return max(1, min(DEAD_LETTERS_PER_COMMIT, int(self.per_second * LONGEST_TURN_S)))
+        """Dead letters between two commits."""
+        return max(1, int(min(DEAD_LETTERS_PER_COMMIT, (self.per_second or math.inf) * LONGEST_TURN_S)))
 
     @property
     def piece(self) -> int:
-        """Letters in one send."""
-        return max(1, min(MESSAGES_PER_SEND, int(self.per_second or MESSAGES_PER_SEND)))
+        """Dead letters in one send."""
+        return max(1, int(min(MESSAGES_PER_SEND, self.per_second or math.inf)))
 
     def wait(self, sent: int) -> None:
-        """Wait for as long as this many dead letters are to take."""
+        """Wait for as long as sending this many dead letters should take."""
         if self.per_second is not None and sent:
             self.sleep(sent / self.per_second)
 
@@ -124,51 +122,70 @@ def replay(
     *,
     dry_run: bool = False,
     pace: Pace | None = None,
-    progress: Callable[[int], None] = lambda _count: None,
 ) -> list[Done]:
     """Send the dead letters into the queues of their topics; each is marked once the queue has it, and not sent again.
 
     Only a kill between the two sends a dead letter twice, which is then a duplicate by its message_id.
     """
-    done: list[Done] = []
-    speed, rows = pace or Pace(), selected(platform, selection)
-    turns = _Replay(platform, queue, files, {topic.name for topic in list_topics(platform)}, speed)
-    with _audited(platform, "dlq replay", [] if dry_run else rows, done):
-        for dead_letters in _batched(rows, speed.turn):
-            done += turns.try_out(dead_letters) if dry_run else turns.send(dead_letters)
-            progress(len(done))
-    return done
+    speed, registered = pace or Pace(), {topic.name for topic in list_topics(platform)}
+    sending = _Replay(platform, queue, files, registered, speed)
+    work = _Work("dlq replay", Outcome.REPLAYED, sending.obstacle, sending.send, speed.turn)
+    return _carry_out(platform, selection, work, dry_run)
 
 
 def discard(platform: Platform, selection: Selection, *, dry_run: bool = False) -> list[Done]:
-    """Mark the dead letters as put away for good; their rows and files stay."""
-    done: list[Done] = []
-    rows = selected(platform, selection)
-    with _audited(platform, "dlq discard", [] if dry_run else rows, done):
-        for dead_letters in _batched(rows, DEAD_LETTERS_PER_COMMIT):
-            if dry_run:
-                done += [_done(row, Outcome.WAITING if _is_open(row) else Outcome.CLOSED) for row in dead_letters]
-                continue
-            with alone(platform) as lease:
-                still = _still_open(platform, dead_letters)
-                check(platform, lease)
-                _mark(platform, list(still.values()), Status.DISCARDED)
-            done += [
-                _done(row, Outcome.DISCARDED if row["error_id"] in still else Outcome.CLOSED) for row in dead_letters
-            ]
+    """Mark the dead letters as discarded; their rows and files stay."""
+
+    def mark(rows: Sequence[Row]) -> Sequence[Row]:
+        _mark(platform, rows, Status.DISCARDED)
+        return rows
+
+    return _carry_out(platform, selection, _Work("dlq discard", Outcome.DISCARDED, lambda _row: None, mark), dry_run)
+
+
+@dataclass(frozen=True)
+class _Work:
+    """What is done with dead letters."""
+
+    action: str
+    outcome: Outcome
+    """What becomes of the dead letters that `finish` returns."""
+    obstacle: Callable[[Row], Outcome | None]
+    finish: Callable[[Sequence[Row]], Sequence[Row]]
+    per_commit: int = DEAD_LETTERS_PER_COMMIT
+
+
+def _carry_out(platform: Platform, selection: Selection, work: _Work, dry_run: bool) -> list[Done]:
+    """Do the work, or only look for obstacles, and put on record what became of open dead letters."""
+    rows, done = selected(platform, selection), list[Done]()
+    topics = sorted({row["topic_name"] for row in rows if _is_open(row) and not dry_run})
+    try:
+        for dead_letters in batched(rows, work.per_commit):
+            outcomes = _tried_out(dead_letters, work) if dry_run else _finished(platform, dead_letters, work)
+            for row in dead_letters:
+                outcome = outcomes.get(row["error_id"], Outcome.CLOSED)
+                done.append(Done(row["error_id"], row["topic_name"], row["message_id"], outcome))
+    except LeanOpsError:
+        record_action(platform, work.action, topics, {"dead_letters": "interrupted; see status_ts in dlq_errors"})
+        raise
+    record_action(platform, work.action, topics, Counter(dead_letter.outcome.value for dead_letter in done))
     return done
 
 
-@contextmanager
-def _audited(platform: Platform, action: str, rows: Sequence[Row], done: Sequence[Done]) -> Iterator[None]:
-    """Put on record what became of open dead letters, also where it is interrupted."""
-    topics = sorted({row["topic_name"] for row in rows if _is_open(row)})
-    try:
-        yield
-    except LeanOpsError:
-        record_action(platform, action, topics, {"dead_letters": "interrupted; see status_ts in dlq_errors"})
-        raise
-    record_action(platform, action, topics, Counter(one.outcome.value for one in done))
+def _tried_out(rows: Iterable[Row], work: _Work, otherwise: Outcome = Outcome.WAITING) -> dict[str, Outcome]:
+    """The obstacle of each open dead letter, by its id."""
+    return {row["error_id"]: work.obstacle(row) or otherwise for row in rows if _is_open(row)}
+
+
+def _finished(platform: Platform, dead_letters: Sequence[Row], work: _Work) -> dict[str, Outcome]:
+    """Do the work on the dead letters that are still open."""
+    with alone(platform) as lease:
+        rows = errors_like(platform, dead_letters)
+        outcomes = _tried_out(rows.values(), work, Outcome.NOT_TAKEN)
+        ready = [rows[name] for name, outcome in outcomes.items() if outcome is Outcome.NOT_TAKEN]
+        check(platform, lease)
+        finished = work.finish(ready)
+    return outcomes | {row["error_id"]: work.outcome for row in finished}
 
 
 @dataclass(frozen=True)
@@ -181,25 +198,11 @@ class _Replay:
     registered: set[str]
     pace: Pace
 
-    def try_out(self, dead_letters: Sequence[Row]) -> list[Done]:
-        """What would become of the dead letters."""
-        return [_done(row, self._obstacle(row) or Outcome.WAITING) for row in dead_letters]
-
-    def send(self, dead_letters: Sequence[Row]) -> list[Done]:
-        """Send what is still open, and mark it."""
-        with alone(self.platform) as lease:
-            rows = _still_open(self.platform, dead_letters)
-            outcomes = {row["error_id"]: self._obstacle(row) or Outcome.NOT_TAKEN for row in rows.values()}
-            ready = [row for row in rows.values() if outcomes[row["error_id"]] is Outcome.NOT_TAKEN]
-            check(self.platform, lease)
-            outcomes |= dict.fromkeys(self._sent(ready), Outcome.REPLAYED)
-        return [_done(row, outcomes.get(row["error_id"], Outcome.CLOSED)) for row in dead_letters]
-
-    def _sent(self, waiting: Sequence[Row]) -> list[str]:
-        """The ids of the dead letters the queue has taken; all are marked, even if it stops answering half-way."""
+    def send(self, waiting: Sequence[Row]) -> Sequence[Row]:
+        """Send and mark dead letters; those the queue has taken are marked even if it stops answering half-way."""
         taken: list[Row] = []
         try:
-            for piece in _batched(waiting, self.pace.piece):
+            for piece in batched(waiting, self.pace.piece):
                 with self.platform.durable("send"):
                     taken += self._taken(piece)
                 self.pace.wait(len(piece))
@@ -207,30 +210,23 @@ class _Replay:
             _mark(self.platform, taken, Status.REPLAYED)
             raise
         _mark(self.platform, taken, Status.REPLAYED)
-        return [row["error_id"] for row in taken]
+        return taken
 
     def _taken(self, piece: Sequence[Row]) -> list[Row]:
         for row in piece:
             self._forget_delivery(row)
-        left = [(row, self._message(row)) for row in piece]
-        for _ in range(TRIES):
-            left = [left[position] for position in self.queue.send([message for _, message in left])]
-            if not left:
-                break
-        refused = {row["error_id"] for row, _ in left}
-        return [row for row in piece if row["error_id"] not in refused]
+        refused = send_patiently(self.queue, [self._message(row) for row in piece])
+        return [row for position, row in enumerate(piece) if position not in refused]
 
     def _forget_delivery(self, row: Row) -> None:
-        """Or the processor would drop as a repeat what it once delivered and no table took."""
+        """Forget that the event was delivered once and no table took it; the processor would drop it as a repeat."""
         key = (repeat_key(queue_name(row["topic_name"]), row["message_id"]),)
         stored = self.platform.state.get(IDEMPOTENCY_KEYS, key)
         if stored:
             self.platform.state.delete(IDEMPOTENCY_KEYS, key, expected=stored.revision)
 
-    def _obstacle(self, row: Row) -> Outcome | None:
-        """Why a dead letter cannot be sent."""
-        if not _is_open(row):
-            return Outcome.CLOSED
+    def obstacle(self, row: Row) -> Outcome | None:
+        """Why an open dead letter cannot be sent."""
         if row["topic_name"] not in self.registered:
             return Outcome.NOT_REGISTERED
         body = self.files.get(row["source"])
@@ -243,7 +239,7 @@ class _Replay:
         """The dead letter as it was archived; one put back together from a claim check goes by claim check again."""
         body = self.files.get(row["source"])
         if body is None:
-            raise FilesUnavailableError(f"the file {row['source']} was there a moment ago; try again")
+            raise FilesUnavailableError(f"the file {row['source']} existed a moment ago; try again")
         if len(body) > self.queue.max_bytes:
             claimed, _ = next(messages(self.queue, self.files, self.platform.clock, _envelopes(body)))
             body = claimed.body
@@ -251,14 +247,7 @@ class _Replay:
 
 
 def _envelopes(body: bytes) -> list[Envelope]:
-    return [found for found in envelopes_in(body) if isinstance(found, Envelope)]
-
-
-def _still_open(platform: Platform, dead_letters: Sequence[Row]) -> dict[str, Row]:
-    """The rows as they are now, those that someone else has not dealt with meanwhile."""
-    table = platform.rules.databases.dlq_errors
-    found = platform.catalog.select(table, list(ERRORS.columns), these(dead_letters))
-    return {row["error_id"]: row for row in found if _is_open(row)}
+    return [envelope for envelope in envelopes_in(body) if isinstance(envelope, Envelope)]
 
 
 def _is_open(row: Row) -> bool:
@@ -271,12 +260,3 @@ def _mark(platform: Platform, rows: Sequence[Row], status: Status) -> None:
     marked = [{**row, "status": status.value, "status_ts": platform.clock()} for row in rows]
     with platform.durable("mark"):
         platform.catalog.replace(platform.rules.databases.dlq_errors, these(marked), marked)
-
-
-def _done(row: Row, outcome: Outcome) -> Done:
-    return Done(row["error_id"], row["topic_name"], row["message_id"], outcome)
-
-
-def _batched(values: Sequence[Any], size: int) -> Iterator[Sequence[Any]]:
-    for start in range(0, len(values), size):
-        yield values[start : start + size]

@@ -1,12 +1,15 @@
-"""Dead letters: events that cannot go on, archived as they are and noted in the state store until they are drained."""
+"""Dead letters: events that cannot get to RAW, archived as they are and noted in the state store until drained."""
 
 import secrets
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 from hashlib import sha256
 
-from leanops.domain.errors import InvalidTopicError, StateConflictError
+from leanops.domain.errors import InvalidTopicError, RetryableError, StateConflictError
 from leanops.domain.event.envelope import (
     EARLIEST_MICROS,
     LATEST_MICROS,
@@ -23,14 +26,19 @@ from leanops.ports.clock import Clock, millis
 from leanops.ports.files import Files
 from leanops.ports.queue import Received
 from leanops.ports.state import ERROR_TRACKER, Row, StateStore
+from leanops.usecases.retry import Patience
 
 NO_TOPIC = "unknown"
 LONGEST_REASON = 1_000
+PROGRESS = "dlq/progress/"
+"""How much of each source is archived; a chunk is archived before its end is written here."""
+CHUNK_SIZE = 500
+THREADS = 16
 
 
 @dataclass(frozen=True)
 class DeadLetter:
-    """An event that cannot go on; `body` is a queue message that would bring it back."""
+    """An event that cannot get to RAW; `body` is a queue message that would bring it back."""
 
     topic: str
     body: bytes
@@ -39,6 +47,13 @@ class DeadLetter:
     message_id: str | None = None
     publish_time: int | None = None
 
+    @classmethod
+    def of(cls, topic: str, event: Envelope | BadEnvelope, rule: Rule, reason: str) -> "DeadLetter":
+        """The dead letter of an event in a queue of the topic."""
+        if isinstance(event, BadEnvelope):
+            return cls(topic, event.body, rule, reason, event.message_id)
+        return cls(topic, encoded(event), rule, reason, event.message_id, event.publish_time)
+
     @property
     def name(self) -> str:
         """The message id, or one made of the bytes."""
@@ -46,37 +61,31 @@ class DeadLetter:
 
     @property
     def folder(self) -> str:
-        """The topic; where an event names what is none, something that is safe in file names and filters."""
+        """The topic; if its name is not valid, a name that is safe in file names and filters."""
         try:
             return check_topic(self.topic)
         except InvalidTopicError:
             return queue_name(self.topic) or NO_TOPIC
 
 
-def unroutable(found: Unroutable) -> DeadLetter:
-    """A record that no table takes, as the queue message that would bring it back."""
+def unroutable(record: Unroutable) -> DeadLetter:
+    """The dead letter of a record that no table takes."""
     try:
-        again = envelope_again(found.record)
-    except ValueError:  # its attributes are no JSON
-        again = None
-    if again is None:
-        return DeadLetter(found.topic or NO_TOPIC, found.record, Rule.UNROUTABLE, found.reason)
-    return DeadLetter(again.topic, encoded(again), Rule.UNROUTABLE, found.reason, again.message_id, again.publish_time)
+        envelope = envelope_again(record.record)
+    except ValueError:  # its attributes are not JSON
+        envelope = None
+    if envelope is None:
+        return DeadLetter(record.topic or NO_TOPIC, record.record, Rule.UNROUTABLE, record.reason)
+    return DeadLetter.of(envelope.topic, envelope, Rule.UNROUTABLE, record.reason)
 
 
 def exceeded(topic: str, message: Received, reason: str) -> list[DeadLetter]:
     """The dead letters of a message that failed too often, one for each event."""
-    return [_exceeded(topic, found, reason) for found in envelopes_in(message.body)]
-
-
-def _exceeded(topic: str, found: Envelope | BadEnvelope, reason: str) -> DeadLetter:
-    if isinstance(found, BadEnvelope):
-        return DeadLetter(topic, found.body, Rule.RECEIVES_EXCEEDED, reason, found.message_id)
-    return DeadLetter(topic, encoded(found), Rule.RECEIVES_EXCEEDED, reason, found.message_id, found.publish_time)
+    return [DeadLetter.of(topic, event, Rule.RECEIVES_EXCEEDED, reason) for event in envelopes_in(message.body)]
 
 
 def archive(dead_letters: Sequence[DeadLetter], files: Files, state: StateStore, clock: Clock) -> None:
-    """Archive the dead letters and note each, once however often it comes."""
+    """Archive the dead letters and note each, once however often it arrives."""
     now = clock()
     for dead_letter in dead_letters:
         row = _row(dead_letter, now)
@@ -102,11 +111,57 @@ def _row(dead_letter: DeadLetter, now: datetime) -> Row:
 
 
 def _note(state: StateStore, row: Row) -> None:
-    """Write the row over an earlier one of its id; one that meanwhile was drained or renewed is read again."""
+    """Write the row over an earlier one of its id; after a conflict that one is read again."""
     while True:
         stored = state.get(ERROR_TRACKER, (str(row["error_id"]),))
-        try:
+        with suppress(StateConflictError):
             state.put(ERROR_TRACKER, row, expected=stored.revision if stored else None)
-        except StateConflictError:
-            continue
-        return
+            return
+
+
+@dataclass(frozen=True)
+class ChunkedArchive:
+    """The archive of dead letters for sources that a single call may not finish."""
+
+    files: Files
+    state: StateStore
+    clock: Clock
+    patience: Patience = field(default_factory=Patience)
+    chunk_size: int = CHUNK_SIZE
+
+    def archive_message(self, identity: str, dead_letters: Sequence[DeadLetter]) -> int:
+        """Archive the events that are left of a message; returns their number.
+
+        Raises RetryableError when time is up; the next call continues after the last whole chunk. A message of one
+        chunk needs no marker: it is deleted, or arrives again as a whole.
+        """
+        size = self.chunk_size
+        marker = marker_of(identity) if len(dead_letters) > size else None
+        starts = range(self.position(marker) if marker else 0, len(dead_letters), size)
+        return self.archive_chunks(marker, ((dead_letters[start : start + size], start + size) for start in starts))
+
+    def archive_chunks(self, marker: str | None, chunks: Iterable[tuple[Sequence[DeadLetter], int]]) -> int:
+        """Archive each chunk and write its end to the marker; returns the number of dead letters."""
+        archived = 0
+        with ThreadPoolExecutor(THREADS, thread_name_prefix="archive") as pool:
+            for dead_letters, end in chunks:
+                # At least one chunk a call, so that the last one is reached however little time a call has.
+                if archived and self.patience.give_up():
+                    raise RetryableError(f"{archived} records are archived; the next call continues")
+                list(pool.map(self._archive, dead_letters))
+                if marker:
+                    self.patience.persist(partial(self.files.put, marker, str(end).encode()))
+                archived += len(dead_letters)
+        return archived
+
+    def position(self, marker: str) -> int:
+        """Where to continue."""
+        return int(self.patience.persist(lambda: self.files.get(marker)) or 0)
+
+    def _archive(self, dead_letter: DeadLetter) -> None:
+        self.patience.persist(lambda: archive([dead_letter], self.files, self.state, self.clock))
+
+
+def marker_of(identity: str) -> str:
+    """The file that says how much of a source is archived."""
+    return PROGRESS + sha256(identity.encode()).hexdigest()

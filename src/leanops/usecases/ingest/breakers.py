@@ -1,6 +1,7 @@
-"""Circuit breakers kept in the state store: asked before a receive, told after it, by as many workers as there are."""
+"""Circuit breakers in the state store: every worker asks before a receive and reports after it."""
 
 import secrets
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 
@@ -25,11 +26,11 @@ from leanops.usecases.topics.registry import find_topic
 
 @dataclass
 class _Memory:
-    """What one worker knows of a queue: the row it saw last, and the successes nobody has asked for yet."""
+    """What one worker knows of a queue: the row it read last, and the successes that are not written yet."""
 
     stored: Stored | None = None
     is_fresh: bool = False
-    """It was read for the receive that is going on."""
+    """It was read for the current receive."""
     since: int = 0
     succeeded: int = 0
 
@@ -45,50 +46,47 @@ class Breakers:
     clock: Clock
     rules: BreakerRules = field(default_factory=BreakerRules)
     switch: ConsumptionSwitch | None = None
-    """Where the platform and not a worker receives."""
+    """Set where the platform receives, and not a worker."""
     worker: str = field(default_factory=lambda: secrets.token_hex(8))
-    _memories: dict[str, _Memory] = field(default_factory=dict)
+    _memories: dict[str, _Memory] = field(default_factory=lambda: defaultdict(_Memory))
 
     def may_receive(self, queue: str, usual: int) -> int:
-        """How many messages may be received now: none while it is open, a few by the one who probes."""
-        memory = self._memory(queue)
-        stored = memory.stored = self.state.get(BREAKERS, (queue,))
-        memory.is_fresh, found = True, _breaker(stored)
-        if found.state is State.CLOSED:
+        """The number of messages that may be received now: none while it is open, a few by the worker that probes."""
+        memory = self._memories[queue]
+        memory.stored, memory.is_fresh = self.state.get(BREAKERS, (queue,)), True
+        breaker = _breaker(memory.stored)
+        if breaker.state is State.CLOSED:
             return usual
         now = millis(self.clock())
-        if not self._may_probe(found, now):
+        if not self._may_probe(breaker, now):
             return 0
-        probe = found.probed_by(self.worker, self.rules, now)
-        try:
-            memory.stored = self._put(queue, probe, stored)
-        except StateConflictError:
-            return 0
-        return min(usual, self.rules.probe_messages)
+        probe = self._put(queue, breaker.probed_by(self.worker, self.rules, now), memory.stored)
+        memory.stored = probe or memory.stored
+        return min(usual, self.rules.probe_messages) if probe else 0
 
     def report(self, queue: str, succeeded: int, failed: int) -> Breaker:
-        """The breaker after a receive that came out so; whoever loses a race counts again on what the other left."""
-        memory, now = self._memory(queue), millis(self.clock())
+        """The breaker after a receive with this result; after a lost race it is counted on the row that won."""
+        memory, now = self._memories[queue], millis(self.clock())
         if not 0 <= now - memory.since < self.rules.window_s * 1000:
             memory.since, memory.succeeded = now, 0
         memory.succeeded += succeeded
 
-        def told(found: Breaker) -> Breaker:
-            if found.is_probe_of(self.worker):
-                return found.answered(self.rules, now, succeeded, failed)
-            if failed or found.is_counting(self.rules, now):
-                return found.counted(self.rules, now, memory.succeeded, failed)
-            return found
+        def count(breaker: Breaker) -> Breaker:
+            if breaker.is_probe_of(self.worker):
+                return breaker.answered(self.rules, now, succeeded, failed)
+            if failed or breaker.is_counting(self.rules, now):
+                return breaker.counted(self.rules, now, memory.succeeded, failed)
+            return breaker
 
-        return self._told(queue, told, memory)
+        return self._after_receive(queue, count, memory)
 
     def outage(self, queue: str, reason: str) -> Breaker:
         """The breaker after a receive that met an outage: open, because every further receive would meet it, too."""
         now = millis(self.clock())
-        return self._told(queue, lambda found: found.stopped(reason, now), self._memory(queue))
+        return self._after_receive(queue, lambda breaker: breaker.stopped(reason, now), self._memories[queue])
 
-    def _told(self, queue: str, told: Callable[[Breaker], Breaker], memory: _Memory) -> Breaker:
-        before, after = self._change(queue, told, memory)
+    def _after_receive(self, queue: str, change: Callable[[Breaker], Breaker], memory: _Memory) -> Breaker:
+        before, after = self._change(queue, change, memory)
         memory.is_fresh = False
         if after is not before:
             memory.succeeded = 0
@@ -96,41 +94,39 @@ class Breakers:
             self.switch.stop(queue)
         return after
 
-    def _may_probe(self, found: Breaker, now: int) -> bool:
-        """Whether this worker may take the probe; where a switch is, turn_switches begins it and one worker takes it.
+    def _may_probe(self, breaker: Breaker, now: int) -> bool:
+        """Whether this worker may take the probe; with a switch, turn_switches begins it and one worker takes it.
 
-        A worker that began one by itself would close the breaker over a queue whose switch is off.
+        A worker that began one by itself would close the breaker of a queue whose switch is off.
         """
         if self.switch:
-            return found.state is State.HALF_OPEN and found.probe == ANYONE
-        return found.may_be_probed(self.rules, now)
+            return breaker.state is State.HALF_OPEN and breaker.probe == ANYONE
+        return breaker.may_be_probed(self.rules, now)
 
     def why_stopped(self, queue: str) -> str | None:
         """Why a queue is not read, if it is not."""
-        found = _breaker(self.state.get(BREAKERS, (queue,)))
-        if found.state is State.CLOSED or found.may_be_probed(self.rules, millis(self.clock())):
+        breaker = _breaker(self.state.get(BREAKERS, (queue,)))
+        if breaker.state is State.CLOSED or breaker.may_be_probed(self.rules, millis(self.clock())):
             return None
-        return found.reason or "its breaker was opened by hand"
+        return breaker.reason or "its breaker was opened by hand"
 
-    def open(self, queue: str, reason: str | None) -> Breaker:
+    def open(self, queue: str, reason: str | None) -> None:
         """Stop consumption until it is started by hand."""
         now = millis(self.clock())
-        _, after = self._change(queue, lambda _: opened_by_hand(reason, now))
+        self._change(queue, lambda _: opened_by_hand(reason, now))
         if self.switch:
             self.switch.stop(queue)
-        return after
 
-    def close(self, queue: str) -> Breaker:
+    def close(self, queue: str) -> None:
         """Consume again, and forget the failures."""
         now = millis(self.clock())
-        # First, because a breaker that says closed must never stand over a queue that nobody starts.
+        # First, because a closed breaker must never belong to a queue that nobody starts.
         if self.switch:
             self.switch.start(queue)
-        _, after = self._change(queue, lambda _: closed_by_hand(now))
-        return after
+        self._change(queue, lambda _: closed_by_hand(now))
 
     def turn_switches(self) -> list[str]:
-        """Called every minute where a switch is: stop what is open once more, and start probes; which were begun."""
+        """Stop open queues again and begin probes, every minute if there is a switch; returns the queues probed."""
         begun: list[str] = []
         failures: list[LeanOpsError] = []
         for stored in self.state.rows(BREAKERS):
@@ -143,17 +139,12 @@ class Breakers:
         return begun
 
     def _turn_switch(self, stored: Stored) -> list[str]:
-        found, queue, now = _breaker(stored), str(stored.row["queue"]), millis(self.clock())
-        if found.may_be_probed(self.rules, now):
-            return self._begin_probe(queue, found.probed_by(ANYONE, self.rules, now), stored)
-        if self.switch and found.state is State.OPEN:
-            self.switch.stop(queue)
-        return []
-
-    def _begin_probe(self, queue: str, probe: Breaker, stored: Stored) -> list[str]:
-        try:
-            self._put(queue, probe, stored)
-        except StateConflictError:
+        breaker, queue, now = _breaker(stored), str(stored.row["queue"]), millis(self.clock())
+        if not breaker.may_be_probed(self.rules, now):
+            if self.switch and breaker.state is State.OPEN:
+                self.switch.stop(queue)
+            return []
+        if not self._put(queue, breaker.probed_by(ANYONE, self.rules, now), stored):
             return []
         if self.switch:
             self.switch.start(queue)
@@ -162,26 +153,22 @@ class Breakers:
     def _change(
         self, queue: str, change: Callable[[Breaker], Breaker], seen: _Memory | None = None
     ) -> tuple[Breaker, Breaker]:
-        """The breaker before and after a change; the very same one where nothing was to be written."""
+        """The breaker before and after a change; the same object if nothing had to be written."""
         stored = seen.stored if seen and seen.is_fresh else self.state.get(BREAKERS, (queue,))
         while True:
             before = _breaker(stored)
             after = change(before)
-            if after is before:
+            if after is before or self._put(queue, after, stored):
                 return before, after
-            try:
-                self._put(queue, after, stored)
-            except StateConflictError:
-                stored = self.state.get(BREAKERS, (queue,))
-                continue
-            return before, after
+            stored = self.state.get(BREAKERS, (queue,))
 
-    def _put(self, queue: str, breaker: Breaker, stored: Stored | None) -> Stored:
+    def _put(self, queue: str, breaker: Breaker, stored: Stored | None) -> Stored | None:
+        """The row as written; None if another worker has changed it meanwhile."""
         row: Row = {"queue": queue, **asdict(breaker), "state": breaker.state.value}
-        return Stored(row, self.state.put(BREAKERS, row, expected=stored.revision if stored else None))
-
-    def _memory(self, queue: str) -> _Memory:
-        return self._memories.setdefault(queue, _Memory())
+        try:
+            return Stored(row, self.state.put(BREAKERS, row, expected=stored.revision if stored else None))
+        except StateConflictError:
+            return None
 
 
 def _breaker(stored: Stored | None) -> Breaker:

@@ -4,6 +4,7 @@ import time
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from operator import attrgetter
 from typing import Annotated
 
@@ -18,13 +19,12 @@ from leanops.ports.files import Files
 from leanops.usecases.ingest.archive import archive, unroutable
 from leanops.usecases.journal import open_batch
 from leanops.usecases.platform import Platform
+from leanops.usecases.retry import Renewal
 from leanops.usecases.topics.registry import list_topics
 
 FLUSH_ID = "leanops.flush-id"
 KEPT_SNAPSHOTS = 20
 SNAPSHOTS_BEFORE_EXPIRY = 40
-HELD_SNAPSHOTS = 200
-"""So far back is looked for an unfinished flush: it is tried every minute, and may wait for days for another table."""
 UNROUTABLE = "events of no topic"
 RENEW_S = 10.0
 RETRY_S = 60.0
@@ -36,6 +36,8 @@ class DeliveryRules:
 
     flush_mb: Annotated[int, Ge(1), Le(128), "Megabytes in the delivery buffer that start a flush."] = 64
     flush_s: Annotated[int, Ge(1), Le(900), "Seconds in the delivery buffer that start a flush."] = 300
+    held_snapshots: int = 200
+    """How far back unfinished flushes hold snapshots: each is tried every minute, and may wait days for a table."""
 
 
 @dataclass(frozen=True)
@@ -58,11 +60,11 @@ class Flushed:
     tables: dict[str, float] = field(default_factory=dict)
     """Topic → seconds of its commit."""
     failures: dict[str, str] = field(default_factory=dict)
-    """Topic (or UNROUTABLE) → why its records were not taken; they wait, and will be tried again."""
+    """Topic (or UNROUTABLE) → why its records were not landed; they are kept and tried again."""
 
 
 def is_due(waiting: Waiting, now_ms: int, rules: DeliveryRules) -> bool:
-    """Whether the buffer must be flushed; a put later than now came before the clock was set back."""
+    """Whether the buffer must be flushed; a put later than now was made before the clock was set back."""
     if waiting.oldest_ms is None:
         return False
     age_ms = now_ms - waiting.oldest_ms
@@ -70,7 +72,7 @@ def is_due(waiting: Waiting, now_ms: int, rules: DeliveryRules) -> bool:
 
 
 def deliver(stream: Stream, *, now: bool = False) -> Flushed | None:
-    """Begin a flush if one is due (or `now`), and bring it to its end; None where there is nothing to flush."""
+    """Begin a flush if one is due (or `now`), and finish it; None if there is nothing to flush."""
     buffer, platform = stream.buffer, stream.platform
     if not (now or is_due(buffer.waiting(), platform.now_ms(), stream.rules)):
         return None
@@ -83,24 +85,24 @@ def deliver(stream: Stream, *, now: bool = False) -> Flushed | None:
 
 
 def resume(stream: Stream) -> Flushed | None:
-    """Finish a flush that a worker left, or whose tables failed; None where there is none to be tried now."""
+    """Finish a flush that a worker abandoned, or whose tables failed; None if none can be tried now."""
     flush_id = stream.buffer.take_over()
     return _flush(stream, flush_id) if flush_id else None
 
 
 def _flush(stream: Stream, flush_id: str) -> Flushed:
-    """Land every table, then forget the claim; of a table that fails the records alone stay claimed."""
+    """Land every table, then forget the claim; only the records of tables that fail stay claimed."""
     platform, buffer = stream.platform, stream.buffer
-    result, keep = Flushed(flush_id), _Renewal(buffer, flush_id)
+    result, keep = Flushed(flush_id), Renewal(partial(buffer.renew, flush_id), RENEW_S)
     rows, unroutables = _routed(platform, buffer.lines(flush_id))
     left = []
-    for found in unroutables:
+    for record in unroutables:
         keep()
         try:
-            archive([unroutable(found)], stream.files, platform.state, platform.clock)
+            archive([unroutable(record)], stream.files, platform.state, platform.clock)
         except Exception as failure:  # noqa: BLE001 - a dead letter that cannot be archived stops no table
             result.failures[UNROUTABLE] = platform.explain(failure)
-            left.append(found.record)
+            left.append(record.record)
     result.unroutable = len(unroutables) - len(left)
     for topic, records in rows.items():
         keep()
@@ -121,40 +123,27 @@ def _flush(stream: Stream, flush_id: str) -> Flushed:
     return result
 
 
-class _Renewal:
-    """Renews a claim when it is called and some seconds have passed."""
-
-    def __init__(self, buffer: Buffer, flush_id: str) -> None:
-        self._buffer, self._flush_id = buffer, flush_id
-        self._renewed = time.monotonic()
-
-    def __call__(self) -> None:
-        if time.monotonic() - self._renewed > RENEW_S:
-            self._buffer.renew(self._flush_id)
-            self._renewed = time.monotonic()
-
-
 def _routed(platform: Platform, puts: Iterable[bytes]) -> tuple[dict[str, list[RawRecord]], list[Unroutable]]:
     """The records by topic, and those that no table takes."""
     registered = {topic.name for topic in list_topics(platform)}
     rows: dict[str, list[RawRecord]] = defaultdict(list)
     rest: list[Unroutable] = []
     for lines in puts:
-        found = routed(lines, registered)
-        rest += found.rest
-        for topic, records in found.rows.items():
+        put = routed(lines, registered)
+        rest += put.rest
+        for topic, records in put.rows.items():
             rows[topic] += records
     return rows, rest
 
 
 def _land(stream: Stream, topic: str, records: Sequence[RawRecord], flush_id: str) -> None:
-    """One append, unless an earlier try of this flush made it; snapshots nobody needs go in the same commit."""
+    """Append once, unless an earlier try of this flush did; the same commit expires snapshots nobody needs."""
     platform = stream.platform
 
     def plan(table: TableView) -> Sequence[int] | None:
         if any(snapshot.summary.get(FLUSH_ID) == flush_id for snapshot in table.ancestors()):
             return None
-        # Somebody took the claim over and finished it; its snapshot may be expired by now.
+        # Another worker took the claim over and finished it; its snapshot may be expired by now.
         if flush_id not in stream.buffer.unfinished():
             return None
         return _expired(stream, topic, table)
@@ -165,9 +154,9 @@ def _land(stream: Stream, topic: str, records: Sequence[RawRecord], flush_id: st
 
 
 def _expired(stream: Stream, topic: str, raw: TableView) -> Sequence[int]:
-    """What a cycle may still read from stays: all since Standardized's watermark, and the range of an open batch.
+    """The snapshots to expire: none since Standardized's watermark, none of an open batch's range.
 
-    So does what an unfinished flush has landed: whoever takes it over must find that out.
+    Those that unfinished flushes have landed stay as well: whoever takes a flush over must see them.
     """
     if len(raw.snapshots) <= SNAPSHOTS_BEFORE_EXPIRY:
         return []
@@ -175,9 +164,9 @@ def _expired(stream: Stream, topic: str, raw: TableView) -> Sequence[int]:
     standardized = platform.catalog.load(platform.rules.databases.standardized_table(topic))
     mark = valid_watermark(standardized) if standardized else None
     batch = open_batch(platform, topic, STANDARDIZED)
-    # Asked after the table was loaded: a claim that is not named now was finished, or has landed nothing in it.
+    # Read after the table was loaded: a claim that is not listed now was finished, or has landed nothing in it.
     unfinished = stream.buffer.unfinished()
-    lately = raw.ancestors()[:HELD_SNAPSHOTS]
-    needed = [found.snapshot_id for found in lately if found.summary.get(FLUSH_ID) in unfinished]
+    lately = raw.ancestors()[: stream.rules.held_snapshots]
+    needed = [snapshot.snapshot_id for snapshot in lately if snapshot.summary.get(FLUSH_ID) in unfinished]
     needed += [mark.source_to] if mark else []
     return expirable(raw, [*needed, *([batch.source_from, batch.source_to] if batch else [])], KEPT_SNAPSHOTS)

@@ -1,4 +1,4 @@
-"""The registered topics as a process without a platform knows them: read each minute, and asked for when one is new."""
+"""The registered topics for a process without a platform: read every minute, and looked up when one is new."""
 
 from dataclasses import dataclass, field
 
@@ -18,7 +18,7 @@ def topic_names(state: StateStore) -> list[str]:
 
 @dataclass
 class Registered:
-    """A container of topic names; while the state store is away or refuses, what was known stays true."""
+    """A container of topic names; if the state store fails, the names read before are used."""
 
     state: StateStore
     clock: Clock
@@ -31,7 +31,7 @@ class Registered:
         return topic in self._known() or (isinstance(topic, str) and self._was_added(topic))
 
     def topic_of(self, queue: str) -> str:
-        """The topic of a queue; the queue's own name where none is registered."""
+        """The topic of a queue; the queue's own name if none is registered."""
         return next((name for name in self._known() if queue_name(name) == queue), queue)
 
     def _known(self) -> set[str]:
@@ -47,21 +47,21 @@ class Registered:
         return self._names
 
     def _was_added(self, topic: str) -> bool:
-        """Whether the topic was registered since the last look; the answer no is good for some seconds.
+        """Whether the topic was registered since the last read; a no is kept for some seconds.
 
-        It is no as well if the state store cannot answer: one dead letter must not fail all other records.
+        It is also no if the state store fails: one dead letter must not fail all other records.
         """
         now = millis(self.clock())
         if 0 <= now - max(self._unknown.get(topic, -UNKNOWN_MS), self._failed_at) < UNKNOWN_MS:
             return False
         try:
-            found = self.state.get(SCHEMA_REGISTRY, (check_topic(topic),))
+            stored = self.state.get(SCHEMA_REGISTRY, (check_topic(topic),))
         except InvalidTopicError:
             return False
         except LeanOpsError:
             self._failed_at = now
             return False
-        if found is not None:
+        if stored is not None:
             self._known().add(topic)
             return True
         if len(self._unknown) >= 10_000:

@@ -3,9 +3,11 @@
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from functools import lru_cache
 from hashlib import sha256
+from itertools import islice
 from typing import NamedTuple, TypeAlias
+
+import msgspec
 
 from leanops.domain.errors import PermanentError, QueueUnavailableError
 from leanops.domain.event.envelope import BadEnvelope, Envelope, bodies, encoded, envelopes_in
@@ -14,80 +16,87 @@ from leanops.ports.clock import Clock
 from leanops.ports.files import CLAIMS, Files, checked_name
 from leanops.ports.queue import Outgoing, Queue, Received
 
-_queue_name = lru_cache(maxsize=4_096)(queue_name)
+EVENTS_PER_SEND = 2_000
+TRIES = 5
+FETCHES = 4
+"""Files fetched at once; with the portion that is gathered they are all a receive keeps in memory."""
+Fetch: TypeAlias = Callable[[str], bytes | None]
 
 
 def messages(
     queue: Queue, files: Files, clock: Clock, envelopes: Iterable[Envelope], events: int = 1
 ) -> Iterator[tuple[Outgoing, list[Envelope]]]:
-    """Queue messages of up to so many events of one topic, each with the envelopes it carries, in order.
+    """Queue messages of up to N events of one topic, each with the envelopes it carries, in order.
 
-    One that would be too large even as a claim check comes as it is, and leaves no file.
+    An event that is too large even as a claim check stays as it is, and leaves no file.
     """
     for body, members in bodies(envelopes, events, queue.max_bytes):
-        topic = _queue_name(members[0].topic)
+        name = queue_name(members[0].topic)
         if len(body) > queue.max_bytes and members[0].claim is None:
             claimed = _claimed(clock, members[0])
             small = encoded(claimed)
             if len(small) <= queue.max_bytes:
                 # The file is there before anyone can ask for it.
-                files.put(str(claimed.claim), _bytes_of(members[0]))
-                yield Outgoing(topic, small), [claimed]
+                data = members[0].data if members[0].payload is None else members[0].payload.encode()
+                files.put(str(claimed.claim), data or b"")
+                yield Outgoing(name, small), [claimed]
                 continue
-        yield Outgoing(topic, body), members
+        yield Outgoing(name, body), members
 
 
-def send_all(queue: Queue, outgoing: Sequence[Outgoing], tries: int = 5) -> None:
-    """Send them all; raises QueueUnavailableError where the queue keeps refusing some."""
-    left = list(outgoing)
-    for _ in range(tries):
-        left = [left[position] for position in queue.send(left)]
+def send_events(
+    queue: Queue,
+    files: Files,
+    clock: Clock,
+    envelopes: Iterable[Envelope],
+    progress: Callable[[int], None] = lambda _count: None,
+) -> int:
+    """Send the events; returns their number. Raises QueueUnavailableError if the queue keeps refusing some."""
+    sent, rest = 0, iter(envelopes)
+    while chunk := list(islice(rest, EVENTS_PER_SEND)):
+        outgoing = [message for message, _ in messages(queue, files, clock, chunk)]
+        if left := send_patiently(queue, outgoing):
+            raise QueueUnavailableError(
+                f"the queue did not take {len(left)} of {len(outgoing)} messages; try again later"
+            )
+        sent += len(chunk)
+        progress(sent)
+    return sent
+
+
+def send_patiently(queue: Queue, outgoing: Sequence[Outgoing]) -> list[int]:
+    """Send messages, again if the queue refuses some; returns the positions of those it keeps refusing."""
+    left = list(range(len(outgoing)))
+    for _ in range(TRIES):
+        left = [left[position] for position in queue.send([outgoing[at] for at in left])]
         if not left:
-            return
-    raise QueueUnavailableError(f"the queue did not take {len(left)} of {len(outgoing)} messages; try again later")
-
-
-def _bytes_of(envelope: Envelope) -> bytes:
-    return envelope.payload.encode() if envelope.payload is not None else envelope.data or b""
+            break
+    return left
 
 
 def _claimed(clock: Clock, envelope: Envelope) -> Envelope:
-    """The envelope as it is with its bytes in a file."""
+    """The envelope with its bytes in a file."""
     identity = sha256(f"{envelope.topic}\n{envelope.message_id}".encode()).hexdigest()[:32]
     name = f"{CLAIMS}{clock():%Y-%m-%d}/{queue_name(envelope.topic)}/{identity}"
-    return Envelope(
-        envelope.topic,
-        envelope.message_id,
-        envelope.publish_time,
-        claim=name,
-        idempotency_key=envelope.idempotency_key,
-        attributes=envelope.attributes,
-        ingestion_ts=envelope.ingestion_ts,
-    )
-
-
-FETCHES = 4
-"""Files fetched at once; with the portion that is gathered they are all a receive keeps in memory."""
-
-Fetch: TypeAlias = Callable[[str], bytes | None]
+    return msgspec.structs.replace(envelope, payload=None, data=None, claim=name)
 
 
 class Event(NamedTuple):
-    """An event, the message it came in, and the file of its claim check where it has one."""
+    """An event, the message that carried it, and the file of its claim check if it has one."""
 
     message: Received
     envelope: Envelope | BadEnvelope
     is_last: bool
-    """No further event of its message follows."""
+    """It is the last event of its message."""
     fetching: "Future[bytes | None] | None"
 
     def claimed(self) -> bytes | None:
-        """The bytes of the file; None where it is not there. Raises what the fetch raised."""
+        """The bytes of the file, or None if it is missing. Raises what the fetch raised."""
         return self.fetching.result() if self.fetching else None
 
 
 def is_claim(name: str) -> bool:
-    """Whether an envelope may ask for this file: any other would let a message read what is not its own."""
+    """Whether an envelope may name this file: with any other, a message could read what is not its own."""
     try:
         return checked_name(name).startswith(CLAIMS)
     except PermanentError:
@@ -95,7 +104,7 @@ def is_claim(name: str) -> bool:
 
 
 def events_in(received: Iterable[Received], fetch: Fetch) -> Generator[Event]:
-    """Every event in order, never more than FETCHES files ahead of the one that is looked at."""
+    """Every event in order; at most FETCHES files are fetched ahead."""
     waiting: deque[Event] = deque()
     pool = ThreadPoolExecutor(FETCHES, thread_name_prefix="claims")
     try:

@@ -1,15 +1,13 @@
-"""The processor: what waits in a queue becomes records of the delivery stream. It judges envelopes, never payloads."""
+"""The processor: queue messages become records of the delivery stream. It judges envelopes, never payloads."""
 
 import random
-import threading
-import time
 from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
-from functools import lru_cache, partial
+from functools import partial
 
 from leanops.domain.errors import DeliveryUnavailableError, LeanOpsError, PermanentError, RetryableError, reason_of
-from leanops.domain.event.envelope import BadEnvelope, Envelope, encoded
+from leanops.domain.event.envelope import BadEnvelope, Envelope
 from leanops.domain.event.names import queue_name
 from leanops.domain.event.record import raw_record
 from leanops.domain.failures import Rule
@@ -17,18 +15,16 @@ from leanops.ports.clock import Clock, millis
 from leanops.ports.delivery import MAX_RECORD_BYTES, Delivery
 from leanops.ports.files import Files
 from leanops.ports.queue import Queue, Receipt, Received
-from leanops.ports.state import StateStore
+from leanops.ports.state import IDEMPOTENCY_KEYS, Key, Row, StateStore
 from leanops.usecases.ingest.archive import DeadLetter, archive
 from leanops.usecases.ingest.pack import Event, events_in, is_claim
-from leanops.usecases.ingest.repeats import known, remember
 from leanops.usecases.ingest.room import IngestRules
 from leanops.usecases.platform import no_step
-from leanops.usecases.retry import Patience
+from leanops.usecases.retry import Patience, Renewal
 
 VISIBILITY_S = 60
 PORTION_BYTES = 4 << 20
 HOUR_MS = 3_600_000
-_queue_name = lru_cache(maxsize=4_096)(queue_name)
 
 
 @dataclass(frozen=True)
@@ -53,73 +49,69 @@ class Ingested:
 
     done: list[Receipt] = field(default_factory=list)
     failed: list[Received] = field(default_factory=list)
-    """They come back, and after some receives are dead letters."""
+    """They are received again, and after some receives they are dead letters."""
     reasons: list[str] = field(default_factory=list)
     events: int = 0
     repeats: int = 0
     archived: int = 0
     forgotten: int = 0
-    """Delivered, but not remembered: a repeat of them will be delivered, too."""
+    """Delivered but not remembered: their repeats will be delivered, too."""
 
     def left_of(self, received: Sequence[Received]) -> list[Received]:
-        """Those of the messages that are not done."""
+        """The messages that are not done."""
         done = set(self.done)
         return [message for message in received if message.receipt not in done]
 
 
 class _ClaimGoneError(Exception):
-    """The file of a claim check is not there, or cannot be read."""
+    """The file of a claim check is missing or cannot be read."""
 
 
 def work(processor: Processor, queue: Queue, name: str, at_most: int) -> Ingested | None:
-    """Receive once and deal with what came; None where nothing waited."""
+    """Receive once and process the messages; None if there were none."""
     received = queue.receive(name, at_most, VISIBILITY_S)
     if not received:
         return None
     receipts = [message.receipt for message in received]
 
     def hold() -> None:
-        # An outage is no fault of the messages: they stay in flight, and their receives are not used up.
+        # An outage is not the fault of the messages: they stay in flight, and their receives are not used up.
         with suppress(RetryableError):
             queue.change_visibility(name, receipts, VISIBILITY_S)
 
     processor.step("after receive")
     result = Ingested()
     try:
-        ingest(processor, name, received, hold, result)
+        ingest(processor, name, received, result, hold)
     except RetryableError:
-        # Patience is at an end. The receive was no try of the messages, so it does not count where that can be.
+        # Patience has run out. The messages were not tried, so the receive is taken back where the queue can.
         with suppress(RetryableError):
             queue.delete(name, result.done)
             queue.give_back(name, [message.receipt for message in result.left_of(received)])
         raise
-    except Exception as failure:  # noqa: BLE001 - unknown: the messages come again, alone in the end, then are dead
+    except Exception as failure:  # noqa: BLE001 - unknown: the messages are received again, then are dead letters
         result.failed = result.left_of(received)
         result.reasons.append(processor.explain(failure))
     processor.step("before delete")
     processor.patience.persist(lambda: queue.delete(name, result.done), hold)
     for message in result.failed:
-        queue.change_visibility(name, [message.receipt], _backoff_s(message.receives))
+        backoff_s = random.uniform(1, min(300, 5 * 2**message.receives))
+        queue.change_visibility(name, [message.receipt], backoff_s)
     processor.step("after delete")
     return result
-
-
-def _backoff_s(receives: int) -> float:
-    return random.uniform(1, min(300, 5 * 2**receives))
 
 
 def ingest(
     processor: Processor,
     queue: str,
     received: Sequence[Received],
+    result: Ingested,
     hold: Callable[[], None] = lambda: None,
-    into: Ingested | None = None,
-) -> Ingested:
-    """Deliver the events of these messages; what is `done` then may be deleted, and nothing else.
+) -> None:
+    """Deliver the events of these messages; those that are `done` in the result may be deleted, and no others.
 
-    They are put whenever a few MB have gathered; `into` tells the caller what was done by then if this raises.
+    A portion is put whenever a few MB have gathered, so the result counts even if this raises.
     """
-    result = Ingested() if into is None else into
     batch = _Batch(processor, queue, hold)
     lost: Received | None = None
     with closing(events_in(received, batch.fetch)) as events:
@@ -135,7 +127,11 @@ def ingest(
             if batch.size >= PORTION_BYTES:
                 batch.put(result)
     batch.put(result)
-    return result
+
+
+def repeat_key(queue: str, message_id: str) -> str:
+    """The key under which a delivered message is remembered, so that a repeat can be dropped."""
+    return f"{queue}/{message_id}"
 
 
 class _Batch:
@@ -143,7 +139,7 @@ class _Batch:
 
     def __init__(self, processor: Processor, queue: str, hold: Callable[[], None]) -> None:
         self.processor, self.queue, self.hold = processor, queue, hold
-        self._held, self._holding = time.monotonic(), threading.Lock()
+        self.keep = Renewal(hold, VISIBILITY_S / 3)
         self.stamp = millis(processor.clock())
         self._begin()
 
@@ -156,7 +152,7 @@ class _Batch:
         self._whole = (0, 0)
 
     def add(self, event: Event) -> None:
-        """Note an event; of a message that must come again, what was not put yet is left out."""
+        """Add an event; if its message has to be received again, its events that are not put yet are removed."""
         try:
             self._add(event)
         except _ClaimGoneError:
@@ -168,7 +164,7 @@ class _Batch:
             self._whole = (len(self.records), len(self.dead_letters))
 
     def put(self, result: Ingested) -> None:
-        """Deliver what has gathered, and begin another portion."""
+        """Deliver the portion, and begin another."""
         processor = self.processor
         if processor.rules.idempotency_hours:
             result.repeats += processor.patience.persist(self._drop_repeats, self.hold)
@@ -183,13 +179,11 @@ class _Batch:
         self._begin()
 
     def _add(self, event: Event) -> None:
-        """Note an event as a record, or as a dead letter with its reason."""
+        """Add an event as a record, or as a dead letter with its reason."""
         envelope = event.envelope
         if isinstance(envelope, BadEnvelope):
-            topic = self.processor.topic_of(self.queue)
-            reason = f"the envelope cannot be understood: {envelope.reason}"
-            self._add_dead_letter(DeadLetter(topic, envelope.body, Rule.BAD_ENVELOPE, reason, envelope.message_id))
-        elif _queue_name(envelope.topic) != self.queue:
+            self._reject(envelope, Rule.BAD_ENVELOPE, f"the envelope cannot be understood: {envelope.reason}")
+        elif queue_name(envelope.topic) != self.queue:
             self._reject(envelope, Rule.BAD_ENVELOPE, f"it names another topic than that of its queue {self.queue}")
         elif envelope.payload is not None:
             self._accept(envelope, envelope.payload)
@@ -210,9 +204,9 @@ class _Batch:
 
     def fetch(self, name: str) -> bytes | None:
         """The file of a claim check; several threads call this."""
-        self._keep()
+        self.keep()
         try:
-            return self.processor.patience.persist(lambda: self.processor.files.get(name), self._keep)
+            return self.processor.patience.persist(lambda: self.processor.files.get(name), self.keep)
         except PermanentError as refused:
             raise _ClaimGoneError(str(refused)) from refused
 
@@ -228,34 +222,23 @@ class _Batch:
         self.ids.append(envelope.message_id)
         self.size += len(record)
 
-    def _reject(self, envelope: Envelope, rule: Rule, reason: str) -> None:
-        topic = self.processor.topic_of(self.queue)
-        dead_letter = DeadLetter(topic, encoded(envelope), rule, reason, envelope.message_id, envelope.publish_time)
-        self._add_dead_letter(dead_letter)
-
-    def _add_dead_letter(self, dead_letter: DeadLetter) -> None:
+    def _reject(self, envelope: Envelope | BadEnvelope, rule: Rule, reason: str) -> None:
+        dead_letter = DeadLetter.of(self.processor.topic_of(self.queue), envelope, rule, reason)
         self.dead_letters.append(dead_letter)
         self.size += len(dead_letter.body)
 
-    def _keep(self) -> None:
-        """Stay in possession of the messages where the work on them takes long."""
-        with self._holding:
-            if time.monotonic() - self._held > VISIBILITY_S / 3:
-                self.hold()
-                self._held = time.monotonic()
-
     def _archive(self) -> None:
-        """Archive what cannot go on."""
+        """Archive the dead letters."""
         processor = self.processor
         for dead_letter in self.dead_letters:
-            self._keep()
+            self.keep()
             processor.step("before archive")
             noted = partial(archive, [dead_letter], processor.files, processor.state, processor.clock)
             processor.patience.persist(noted, self.hold)
             processor.step("after archive")
 
     def _deliver(self) -> None:
-        """Put every record; of a put that took only a part, the rest again."""
+        """Put every record; if a put takes only some, put the rest again."""
         left = self.records
 
         def put() -> None:
@@ -268,9 +251,11 @@ class _Batch:
             self.processor.patience.persist(put, self.hold)
 
     def _drop_repeats(self) -> int:
-        """Leave out the events delivered before, and repeats among these; how many they were."""
-        self._keep()
-        before = known(self.processor.state, self.queue, self.ids, self.stamp)
+        """Leave out events that were delivered before, and repeats among these; returns their number."""
+        self.keep()
+        keys: dict[Key, str] = {(repeat_key(self.queue, name),): name for name in self.ids}
+        stored = self.processor.state.get_many(IDEMPOTENCY_KEYS, list(keys))
+        before = {keys[key] for key, key_row in stored.items() if int(key_row.row["expires_at"] or 0) > self.stamp}
         fresh: dict[str, bytes] = {}
         for name, record in zip(self.ids, self.records, strict=True):
             if name not in before:
@@ -280,14 +265,14 @@ class _Batch:
         return repeats
 
     def _remember(self) -> int:
-        """Note what was delivered; where that fails, how many a repeat of would not be known.
+        """Remember what was delivered; if that fails, returns the number of events that are forgotten.
 
-        They are delivered: to fail their messages for it would bring the very repeats this is to prevent.
+        They are delivered: failing their messages would cause the very repeats this prevents.
         """
         until = self.stamp + self.processor.rules.idempotency_hours * HOUR_MS
-        noted = partial(remember, self.processor.state, self.queue, self.ids, until)
+        rows: list[Row] = [{"idempotency_key": repeat_key(self.queue, name), "expires_at": until} for name in self.ids]
         try:
-            self.processor.patience.persist(noted, self.hold)
+            self.processor.patience.persist(partial(self.processor.state.put_many, IDEMPOTENCY_KEYS, rows), self.hold)
         except LeanOpsError:
             return len(self.ids)
         return 0

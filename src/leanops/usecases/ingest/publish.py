@@ -4,7 +4,7 @@ import secrets
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from functools import partial
 
 from leanops.domain.errors import DeliveryUnavailableError, LeanOpsError, QueueStoppedError, UsageError
 from leanops.domain.event.lines import Event, event_from_line
@@ -12,12 +12,12 @@ from leanops.domain.event.names import queue_name
 from leanops.ports.delivery import MAX_RECORD_BYTES, Buffer
 from leanops.ports.files import Files
 from leanops.ports.queue import Queue
-from leanops.usecases.ingest.pack import messages, send_all
+from leanops.usecases.ingest.pack import send_events
+from leanops.usecases.ingest.parts import DeliveryPart, ProcessorPart
 from leanops.usecases.platform import Platform
 from leanops.usecases.topics.registry import find_topic, list_topics
 from leanops.usecases.workers import DELIVERY, PROCESSOR, heard_of
 
-EVENTS_PER_SEND = 2_000
 LONGEST_LINE = MAX_RECORD_BYTES - 10_000
 """With its envelope, a line still fits into a record."""
 _BLANKS = " \t\x0b\f\r"
@@ -31,14 +31,9 @@ def publish(
     events: Iterable[Event],
     progress: Callable[[int], None] = lambda _count: None,
 ) -> int:
-    """Send the events to the topic's queue; how many they were."""
+    """Send the events to the topic's queue; returns their number."""
     find_topic(platform, topic)
-    published, rest = 0, iter(events)
-    while chunk := [event.envelope(topic) for event in islice(rest, EVENTS_PER_SEND)]:
-        send_all(queue, [message for message, _ in messages(queue, files, platform.clock, chunk)])
-        published += len(chunk)
-        progress(published)
-    return published
+    return send_events(queue, files, platform.clock, (event.envelope(topic) for event in events), progress)
 
 
 @dataclass(frozen=True)
@@ -46,13 +41,9 @@ class Landing:
     """What brings events from the queue to RAW when nobody else does."""
 
     platform: Platform
-    queue: Queue
     buffer: Buffer
-    process: Callable[[], int]
-    flush: Callable[[], int]
-    stopped: Callable[[str], str | None]
-    """Why a queue is not read, if it is not."""
-    pause: Callable[[float], None] = time.sleep
+    processor: ProcessorPart
+    delivery: DeliveryPart
 
 
 def wait_until_landed(landing: Landing, topic: str) -> None:
@@ -60,62 +51,70 @@ def wait_until_landed(landing: Landing, topic: str) -> None:
 
     Whatever part of the work no other process does is done here.
     """
-    platform, name = landing.platform, queue_name(topic)
-    sent = platform.now_ms()
+    queues, name = landing.processor.queues, queue_name(topic)
+    sent = landing.platform.now_ms()
 
     def is_queued() -> bool:
-        depth = landing.queue.depth(name)
+        depth = queues.queue.depth(name)
         if not depth.messages or (depth.oldest_ms is not None and depth.oldest_ms > sent):
             return False
-        reason = landing.stopped(name)
+        reason = queues.breakers.why_stopped(name)
         if reason:
             raise QueueStoppedError(topic, reason)
         return True
 
-    _until(landing, is_queued, PROCESSOR, landing.process)
+    _until(landing, is_queued, PROCESSOR, landing.processor.turn, landing.processor.problem)
     _flush(landing)
 
 
 def _flush(landing: Landing) -> None:
-    put = landing.platform.now_ms()
+    put, flush = landing.platform.now_ms(), partial(landing.delivery.turn, now=True)
     landing.buffer.hurry()
-    _until(landing, lambda: landing.buffer.holds_before(put), DELIVERY, landing.flush)
+    _until(landing, lambda: landing.buffer.holds_before(put), DELIVERY, flush, landing.delivery.problem)
 
 
 def land_waiting(landing: Landing, topics: Sequence[str] | None = None) -> Iterator[str]:
-    """Bring what waits in the queues of these topics, or of all, and in the buffer to RAW; says what it does.
+    """Bring what waits in the queues of these topics, or of all, and in the buffer to RAW; yields lines about it.
 
-    A queue that is stopped keeps its messages, and so does one that fails: the others do not wait for it.
+    A queue that is stopped or fails keeps its messages: the others do not wait for it.
     """
-    waiting = landing.queue.depths()
+    waiting = landing.processor.queues.queue.depths()
     names = [topic.name for topic in list_topics(landing.platform) if topics is None or topic.name in topics]
     for topic in [name for name in names if queue_name(name) in waiting]:
         count = waiting[queue_name(topic)].messages
         yield f"{topic}: its queue holds {count:,} message{'s' if count != 1 else ''}; bringing them to RAW first"
         try:
             wait_until_landed(landing, topic)
-        except LeanOpsError as held:
-            yield f"{topic}: they stay there: {held}"
+        except LeanOpsError as reason:
+            yield f"{topic}: they stay there: {reason}"
     if landing.buffer.holds_before(landing.platform.now_ms()):
         yield "the delivery buffer holds events; bringing them to RAW first"
         _flush(landing)
 
 
-def _until(landing: Landing, is_waiting: Callable[[], bool], part: str, turn: Callable[[], int]) -> None:
+def _until(
+    landing: Landing,
+    is_waiting: Callable[[], bool],
+    part: str,
+    turn: Callable[[], int],
+    own_problem: Callable[[], str | None],
+) -> None:
+    """Wait while another process does the work, or do it; raises DeliveryUnavailableError if it fails."""
     while is_waiting():
         heard = heard_of(landing.platform.state, landing.platform.clock, part)
-        if heard.problem:
-            raise DeliveryUnavailableError(f"the events wait, because {part} fails: {heard.problem}")
-        if heard.workers or not turn():
-            landing.pause(0.1)
+        done = 0 if heard.workers else turn()
+        if problem := heard.problem or (None if heard.workers else own_problem()):
+            raise DeliveryUnavailableError(f"the events wait, because {part} fails: {problem}")
+        if not done:
+            time.sleep(0.1)
 
 
 def events_from_lines(
     platform: Platform, lines: Iterable[bytes], name: str, *, envelope: bool | None
 ) -> Iterator[Event]:
-    """Events of a JSONL file: each line a payload, or an envelope around one. Blank lines are passed over.
+    """Events of a JSONL file: each line a payload, or an envelope around one. Blank lines are skipped.
 
-    Where nobody said which (None), each is a payload, and one that would be an envelope is refused.
+    If `envelope` is None, each line is a payload, and one that is an envelope is refused.
     """
     run = secrets.token_hex(6)
     now = platform.clock()
@@ -137,7 +136,7 @@ def events_from_lines(
 
 
 def _is_envelope(text: str) -> bool:
-    """Whether a line is an envelope in every member; what only looks like one is a payload."""
+    """Whether a line is a complete envelope; one that only looks like it is a payload."""
     if not all(f'"{member}"' in text for member in ("message_id", "publish_time", "payload")):
         return False
     try:

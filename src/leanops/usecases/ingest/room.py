@@ -1,4 +1,4 @@
-"""Back-pressure: nothing more is taken in while the disk that holds what waits is nearly full."""
+"""Back-pressure: nothing is received while the disk that holds the queues is nearly full."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -17,13 +17,13 @@ class IngestRules:
 
 @dataclass(frozen=True)
 class Room:
-    """The free space that intake leaves alone, for those who bring on what is here already."""
+    """The free space that intake leaves for the work on events that are here already."""
 
     free_bytes: Callable[[], int] = lambda: 1 << 62
     rules: IngestRules = field(default_factory=IngestRules)
 
     def shortage(self) -> str | None:
-        """Why nothing more is taken in, or None; asked again and again, so that it ends by itself."""
+        """Why nothing is received, or None; it is asked again every turn, so a shortage ends by itself."""
         least = self.rules.min_free_mb
         if not least or (free := self.free_bytes()) >= least * 1_000_000:
             return None

@@ -9,15 +9,15 @@ from leanops.domain.schema.diff import Kind
 from leanops.domain.schema.model import Schema
 from leanops.domain.table.definitions import OPS
 from leanops.domain.table.operation import Operation
-from leanops.usecases.leases import Lease, check
+from leanops.usecases.leases import HeldTopic
 from leanops.usecases.platform import Platform
 from leanops.usecases.topics.registry import enable_topic
 
 
-def activate(platform: Platform, operation: Operation, lease: Lease) -> Schema:
+def activate(held: HeldTopic, operation: Operation) -> Schema:
     """Activate the operation's version; what an earlier attempt did is kept."""
-    topic, version = operation.topic, operation.version
-    check(platform, lease)
+    platform, topic, version = held.platform, held.topic, operation.version
+    held.check()
     _hide_errors(platform, operation)
     with platform.durable("activate"):
         platform.schemas.activate(topic, version)
@@ -87,19 +87,19 @@ def record_version(platform: Platform, topic: str, schema: Schema, classificatio
 def _log_columns(platform: Platform, operation: Operation, schema: Schema) -> None:
     """Write what became of Curated's columns to drift_log, once for each version; a first schema is not drift."""
     before = platform.schemas.version(operation.topic, operation.previous) if operation.previous else None
-    found = _column_drift(before, schema) if before else []
-    if not found:
+    drift = _column_drift(before, schema) if before else []
+    if not drift:
         return
     log = platform.rules.databases.ops_table("drift_log")
     platform.catalog.create(log, OPS["drift_log"])
     details = json.dumps({"schema_version": schema.version})
     now = platform.clock()
-    said = {"detected_ts": now, "topic_name": operation.topic, "source_layer": "curated", "details": details}
+    common = {"detected_ts": now, "topic_name": operation.topic, "source_layer": "curated", "details": details}
 
     def missing() -> list[dict[str, Any]]:
         where = {"topic_name": operation.topic, "source_layer": "curated"}
         logged = platform.catalog.select(log, ["details"], where)
-        return [] if any(row["details"] == details for row in logged) else [{**said, **row} for row in found]
+        return [] if any(row["details"] == details for row in logged) else [{**common, **row} for row in drift]
 
     with platform.durable("drift"):
         platform.catalog.append_planned(log, missing)

@@ -14,7 +14,6 @@ from leanops.domain.table.definitions import ERRORS
 from leanops.domain.table.history import TableView, has_batch, valid_watermark
 from leanops.transforms import curate as rows_of
 from leanops.transforms import quarantine
-from leanops.usecases.leases import check
 from leanops.usecases.operations.shadow import Portion, Shadow, portions
 from leanops.usecases.pipeline.curate import curated_definition, judged_rows, sealing_key
 
@@ -91,10 +90,10 @@ def append_good(shadow: Shadow, mark: str, good: DataFrame, counts: Mapping[str,
         batch_id=batch.batch_id,
         secret=sealing_key(shadow.platform, batch.topic, shadow.schema),
     )
-    check(shadow.platform, shadow.lease)
+    shadow.held.check()
     with shadow.platform.durable("shadow curated"):
-        said = {f"leanops.count.{name}": str(count) for name, count in counts.items()}
-        shadow.lake.append(rows, shadow.curated, {"leanops.batch-id": mark, **said})
+        summary = {f"leanops.count.{name}": str(count) for name, count in counts.items()}
+        shadow.lake.append(rows, shadow.curated, {"leanops.batch-id": mark, **summary})
 
 
 def _rows(shadow: Shadow) -> int:

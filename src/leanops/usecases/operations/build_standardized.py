@@ -17,9 +17,9 @@ from leanops.domain.table.definitions import ERRORS, STANDARDIZED_SYSTEM_COLUMNS
 from leanops.domain.table.definitions import STANDARDIZED as STANDARDIZED_TABLE
 from leanops.domain.table.history import TableView, has_batch, retired_rows, valid_watermark, watermark_of
 from leanops.domain.table.operation import Place, agrees
-from leanops.usecases.leases import check
 from leanops.usecases.operations.shadow import Portion, Shadow, portions
 from leanops.usecases.pipeline import standardize
+from leanops.usecases.pipeline.commit import add_columns
 
 
 def build_standardized(shadow: Shadow) -> None:
@@ -114,11 +114,13 @@ def _standardize(shadow: Shadow, number: int, portion: Portion) -> None:
         standardized_batch(shadow, number), rows=portion.rows, starts_base=target.head is None
     )
     raw = shadow.raw_rows().where(_on_days(portion.values))
-    prepared = standardize.prepare_rows(shadow.platform, shadow.lake, batch, shadow.schema, target, raw)
+    begun = standardize.StandardizeBatch(batch, shadow.schema, target)
+    prepared = standardize.prepare_rows(shadow.platform, shadow.lake, begun, raw)
     try:
+        add_columns(shadow.platform, prepared)
         if prepared.errors is not None:
             shadow.append_errors(prepared.errors, shadow.parse_errors)
-        check(shadow.platform, shadow.lease)
+        shadow.held.check()
         with shadow.platform.durable("shadow standardized"):
             summary = {**prepared.merge.summary, "leanops.batch-id": mark}
             shadow.lake.merge(prepared.source_rows, replace(prepared.merge, summary=summary))
@@ -153,7 +155,7 @@ def _append_base(shadow: Shadow, kept: DataFrame, rows: int) -> None:
     batch = standardized_batch(shadow)
     mark = watermark_of(batch, StandardizedCounts(0, 0, 0, 0, 0, 0), Totals(rows=rows, base_rows=rows))
     base = kept.withColumns({"_batch_seq": F.lit(batch.batch_seq).cast("bigint"), "_batch_id": F.lit(batch.batch_id)})
-    check(shadow.platform, shadow.lease)
+    shadow.held.check()
     summary = {**mark.summary(), "leanops.batch-id": f"{shadow.operation.operation_id}/retired"}
     with shadow.platform.durable("shadow base"):
         shadow.lake.append(base, shadow.standardized, summary)

@@ -17,8 +17,7 @@ from leanops.domain.table.history import TableView, has_batch, is_ancestor, is_s
 from leanops.domain.table.operation import Accept, Accepted, Operation, Scope, Stage, UnfinishedOperation, Work
 from leanops.usecases.attempts import forget_failures
 from leanops.usecases.audit import record_action
-from leanops.usecases.journal import schema_of_version
-from leanops.usecases.leases import Lease, check, held, is_held
+from leanops.usecases.leases import HeldTopic, hold_topic
 from leanops.usecases.operation_log import advance, agree, begin_attempt, block, close, unfinished_operation
 from leanops.usecases.operations.activate import activate
 from leanops.usecases.operations.build_curated import build_curated
@@ -35,62 +34,58 @@ OPERATION = "operation"
 """Under this name the attempts of a topic's operation are counted, beside those of its layers."""
 
 
-def execute(
-    platform: Platform, found: UnfinishedOperation, lease: Lease, progress: Progress = quiet
-) -> Comparison | None:
+def execute(held: HeldTopic, found: UnfinishedOperation, progress: Progress = quiet) -> Comparison | None:
     """Finish an operation; raises OperationBlockedError if a person has to agree first."""
     try:
-        return _execute(platform, found, lease, progress)
+        return _execute(held, found, progress)
     except Exception as failure:
-        if is_held(platform, lease):
+        if held.is_ours():
             raise
         # Whatever failed, another worker has the topic now and may have removed what this one worked on.
-        raise LeaseLostError(lease.resource, lease.generation) from failure
+        raise LeaseLostError(held.lease.resource, held.lease.generation) from failure
 
 
-def _execute(platform: Platform, found: UnfinishedOperation, lease: Lease, progress: Progress) -> Comparison | None:
-    operation, comparison = found.operation, None
-    key_check(platform, operation.topic, seals=bool(operation.key_check), before=operation.key_check)
+def _execute(held: HeldTopic, found: UnfinishedOperation, progress: Progress) -> Comparison | None:
+    platform, operation, comparison = held.platform, found.operation, None
+    key_check(platform, held.topic, seals=bool(operation.key_check), before=operation.key_check)
     if found.stage == Stage.BUILDING:
-        operation, comparison = _attempt(platform, begin_attempt(platform, operation, lease), lease, progress)
-    shadow = _shadow(platform, operation, lease, progress) if operation.scope != Scope.NONE else None
+        operation, comparison = _attempt(held, begin_attempt(held, operation), progress)
+    shadow = Shadow(held, operation, progress) if operation.scope != Scope.NONE else None
     if operation.work == Work.ROLLBACK:
-        roll_back(platform, operation, lease)
+        roll_back(held, operation)
     if shadow:
         swap(shadow)
     if operation.version != operation.previous:
-        activate(platform, operation, lease)
-    check(platform, lease)
+        activate(held, operation)
+    held.check()
     if shadow:
         forget_shadows(platform, operation)
         platform.step("after forget")
-    close(platform, operation, lease)
+    close(held, operation)
     return comparison
 
 
-def _attempt(
-    platform: Platform, operation: Operation, lease: Lease, progress: Progress
-) -> tuple[Operation, Comparison]:
+def _attempt(held: HeldTopic, operation: Operation, progress: Progress) -> tuple[Operation, Comparison]:
     """Build the new tables and advance; a worker that has lost the lease leaves nothing behind."""
     try:
-        built, comparison = _build(platform, operation, lease, progress)
+        built, comparison = _build(held, operation, progress)
     except Exception:
-        if not is_held(platform, lease):
-            forget_shadow(platform, operation, lease.generation)
+        if not held.is_ours():
+            forget_shadow(held.platform, operation, held.lease.generation)
         raise
     try:
-        advance(platform, built, lease)
+        advance(held, built)
     except StateConflictError:
         # This was refused. If only the answer were lost, the next worker might need these tables.
-        forget_shadow(platform, operation, lease.generation)
+        forget_shadow(held.platform, operation, held.lease.generation)
         raise
     return built, comparison
 
 
-def _build(platform: Platform, operation: Operation, lease: Lease, progress: Progress) -> tuple[Operation, Comparison]:
+def _build(held: HeldTopic, operation: Operation, progress: Progress) -> tuple[Operation, Comparison]:
     """Build the new tables and compare them; raises if keys would go missing without consent."""
-    continue_attempts(platform, operation)
-    shadow = _shadow(platform, operation, lease, progress)
+    continue_attempts(held.platform, operation)
+    shadow = Shadow(held, operation, progress)
     try:
         if operation.scope == Scope.BOTH:
             build_standardized(shadow)
@@ -98,58 +93,53 @@ def _build(platform: Platform, operation: Operation, lease: Lease, progress: Pro
         keep_older_versions(shadow)
         # What is compared is what goes live, whatever is written to these tables after it.
         built = shadow.as_built()
-        found = compare(_shadow(platform, built, lease, progress))
+        found = compare(Shadow(held, built, progress))
     except OperationBlockedError as blocked:
-        raise _blocked(platform, operation, blocked.reason, "all", lease) from None
+        raise _blocked(held, operation, blocked.reason, "all") from None
     except UnbalancedBatchError:
         # Whatever is wrong with them, the next attempt starts over.
-        check(platform, lease)
-        forget_shadows(platform, operation)
+        held.check()
+        forget_shadows(held.platform, operation)
         raise
     refused = found.refused(operation.accept)
     if refused:
         like = f"like those of messages {', '.join(found.examples)}"
         missing = f"{refused} keys of {shadow.live_curated} would be missing, {like}"
-        raise _blocked(platform, operation, missing, str(found.missing), lease)
+        raise _blocked(held, operation, missing, str(found.missing))
     return built, found
 
 
-def _blocked(platform: Platform, operation: Operation, why: str, many: str, lease: Lease) -> OperationBlockedError:
+def _blocked(held: HeldTopic, operation: Operation, why: str, many: str) -> OperationBlockedError:
     """Record that the operation waits for a person, and how to answer."""
     again = f"leanops rebuild {operation.topic}"
     reason = f"{why}; let them go with: {again} --resume --accept-missing {many}, or cancel it with: {again} --cancel"
-    block(platform, operation, reason, lease)
+    block(held, operation, reason)
     return OperationBlockedError(operation.topic, reason)
-
-
-def _shadow(platform: Platform, operation: Operation, lease: Lease, progress: Progress) -> Shadow:
-    schema = schema_of_version(platform, operation.topic, operation.version)
-    return Shadow(platform, platform.lake(), operation, schema, lease, progress)
 
 
 def resume(
     platform: Platform, topic: str, *, accept: Accepted | None = None, progress: Progress = quiet
 ) -> Comparison | None:
     """Resume an operation that a crash or a question stopped."""
-    with held(platform, f"topic/{topic}", wait_s=platform.rules.operations.wait_s) as lease:
+    with hold_topic(platform, topic, wait_s=platform.rules.operations.wait_s) as held:
         found = _found(platform, topic)
         if is_stale(platform, found):
-            close(platform, found.operation, lease)
+            close(held, found.operation)
             raise StaleOperationError(topic, found.operation.work.value)
         if accept is not None:
             # While tables are built, keys are counted; after that only what others wrote is left to give up.
             goes = found.stage == Stage.GOING and accept == Accept.ALL
             heads = _live_heads(platform, found.operation) if goes else {}
             agreed = msgspec.structs.replace(found.operation, accept=accept, agreed_heads=heads)
-            found = agree(platform, UnfinishedOperation(agreed, found.stage, None), lease)
-        done = execute(platform, found, lease, progress)
+            found = agree(held, UnfinishedOperation(agreed, found.stage, None))
+        done = execute(held, found, progress)
         forget_failures(platform, topic, OPERATION)
     _audit(platform, found.operation)
     return done
 
 
 def _audit(platform: Platform, operation: Operation) -> None:
-    """Puts a resumed operation on record for whoever began it; that of a waiting file is recorded with the file."""
+    """Record a resumed operation for the actor who began it; that of a waiting file is recorded with the file."""
     if operation.is_from_a_file:
         return
     action = {Work.DEPLOY: "schema deploy", Work.ROLLBACK: "rollback"}.get(operation.work, "rebuild")
@@ -176,7 +166,7 @@ def is_stale(platform: Platform, found: UnfinishedOperation) -> bool:
 
 def cancel(platform: Platform, topic: str) -> Operation:
     """Cancel an operation, as long as nothing of it is live."""
-    with held(platform, f"topic/{topic}", wait_s=platform.rules.operations.wait_s) as lease:
+    with hold_topic(platform, topic, wait_s=platform.rules.operations.wait_s) as held:
         found = _found(platform, topic)
         operation = found.operation
         if found.stage == Stage.GOING:
@@ -184,13 +174,13 @@ def cancel(platform: Platform, topic: str) -> Operation:
             _refuse_late(platform, operation)
             # A worker just before its swap may have been quicker; from here on none can be.
             _check_undoable(platform, operation)
-            check(platform, lease)
+            held.check()
             restore_errors(platform, operation)
             if operation.work == Work.ROLLBACK:
                 undo_pause(platform, topic, operation.pause_reason)
-        check(platform, lease)
+        held.check()
         forget_shadows(platform, operation)
-        close(platform, operation, lease)
+        close(held, operation)
         forget_failures(platform, topic, OPERATION)
     record_action(platform, "cancel", [topic], {"work": operation.work.value})
     return operation
@@ -209,8 +199,8 @@ def _refuse_late(platform: Platform, operation: Operation) -> None:
     """Give live tables a newer head, so that a worker just before its swap is refused."""
     for view in _live_tables(platform, operation).values():
         if view and view.head is not None:
-            said = {"leanops.kind": "cancelled", "leanops.operation": operation.operation_id}
-            platform.catalog.mark(view.name, said)
+            summary = {"leanops.kind": "cancelled", "leanops.operation": operation.operation_id}
+            platform.catalog.mark(view.name, summary)
 
 
 def _live_tables(platform: Platform, operation: Operation) -> dict[str, TableView | None]:

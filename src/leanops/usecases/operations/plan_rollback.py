@@ -14,7 +14,7 @@ from leanops.domain.table.history import TableView, Watermark, is_ancestor, new_
 from leanops.domain.table.operation import Accept, Accepted, Operation, Place, Scope, Stage, Work, agrees
 from leanops.usecases.audit import record_action
 from leanops.usecases.journal import schema_of_version
-from leanops.usecases.leases import Lease, held
+from leanops.usecases.leases import HeldTopic, hold_topic
 from leanops.usecases.operation_log import begin, check_free
 from leanops.usecases.operations.execute import execute
 from leanops.usecases.operations.shadow import Progress, quiet
@@ -90,23 +90,23 @@ def roll_back_topic(
 ) -> Rollback:
     """Go back; the topic stays paused, because the next cycle would redo what is undone here."""
     topic = plan.topic
-    with held(platform, f"topic/{topic}", wait_s=platform.rules.operations.wait_s) as lease:
+    with hold_topic(platform, topic, wait_s=platform.rules.operations.wait_s) as held:
         check_free(platform, topic)
         check_running(platform, topic)
         schema = _active(platform, topic)
-        settle(platform, topic, schema, lease)
+        settle(held, schema)
         # Settling may have committed nothing, but it may have recorded; and others may have come before us.
         fresh = plan_rollback(platform, topic, snapshot=plan.snapshot)
         check_agreed(fresh, accept)
-        operation = _operation(platform, fresh, schema, accept, lease)
+        operation = _operation(held, fresh, schema, accept)
         stage = Stage.GOING if operation.scope == Scope.NONE else Stage.BUILDING
-        execute(platform, begin(platform, operation, stage, lease), lease, progress)
+        execute(held, begin(held, operation, stage), progress)
     record_action(platform, "rollback", [topic], fresh.as_json())
     return fresh
 
 
 def check_agreed(plan: Rollback, accept: Accepted) -> None:
-    """Raise where keys would leave Curated that nobody has let go."""
+    """Raise if keys would leave Curated without consent."""
     if plan.leaving is not None and not agrees(accept, plan.leaving):
         keys, them = ("1 key", "it") if plan.leaving == 1 else (f"{plan.leaving:,} keys", "them")
         raise UsageError(
@@ -115,19 +115,10 @@ def check_agreed(plan: Rollback, accept: Accepted) -> None:
         )
 
 
-def _operation(platform: Platform, plan: Rollback, schema: Schema, accept: Accepted, lease: Lease) -> Operation:
+def _operation(held: HeldTopic, plan: Rollback, schema: Schema, accept: Accepted) -> Operation:
     scope = Scope.NONE if plan.curated_snapshot is not None else Scope.CURATED
-    operation = new_operation(
-        platform,
-        plan.topic,
-        Work.ROLLBACK,
-        schema=schema,
-        active=schema,
-        scope=scope,
-        accept=accept,
-        lease=lease,
-    )
-    view = platform.catalog.load(platform.rules.databases.standardized_table(plan.topic))
+    operation = new_operation(held, Work.ROLLBACK, schema=schema, active=schema, scope=scope, accept=accept)
+    view = held.platform.catalog.load(held.platform.rules.databases.standardized_table(plan.topic))
     assert view is not None
     mark = valid_watermark(replace(view, head=plan.snapshot))
     assert mark is not None
@@ -148,7 +139,7 @@ def _active(platform: Platform, topic: str) -> Schema:
 
 
 def _then(platform: Platform, topic: str, view: TableView, target: int, now: Watermark) -> Watermark:
-    """The watermark at the snapshot to go back to; raises where that must not come back."""
+    """The watermark at the snapshot to go back to; raises if that snapshot must not come back."""
     back = replace(view, head=target)
     if has_late_batches(platform, topic, STANDARDIZED, back):
         raise UsageError(
@@ -184,18 +175,18 @@ def _undone(view: TableView, then: Watermark) -> list[Watermark]:
 def _read_again(
     platform: Platform, topic: str, then: Watermark, now: Watermark, undone: Sequence[Watermark] | None
 ) -> int:
-    """RAW rows the next cycle reads a second time: all of them where RAW's history does not reach back so far."""
+    """RAW rows the next cycle reads a second time; all of them if RAW's history does not reach back that far."""
     raw = platform.catalog.load(platform.rules.databases.raw_table(topic))
     before, after = (new_range(raw, mark) if raw else None for mark in (then, now))
     rows = (before.rows if before else 0) - (after.rows if after else 0)
     if undone is None or (before and before.is_gap):
-        # Batches do not tell: a rebuild has read them all, or everything is read again.
+        # The batches do not count it: a rebuild has read them all, or everything is read again.
         return rows
     return sum(mark.counts["read"] for mark in undone)
 
 
 def _curated_at(view: TableView, standardized: TableView, target: int, then: Watermark) -> int | None:
-    """The newest ancestor of Curated that has read nothing beyond the target; None where it has none."""
+    """The newest ancestor of Curated that has read nothing beyond the target, if any."""
     back = replace(standardized, head=target)
     for snapshot in view.ancestors():
         mark = watermark_from(snapshot)
@@ -205,14 +196,14 @@ def _curated_at(view: TableView, standardized: TableView, target: int, then: Wat
 
 
 def _leaving(view: TableView, target: int) -> int:
-    """Keys that came into Curated after a snapshot; no batch takes one out."""
+    """Keys that came into Curated after a snapshot; no batch removes any."""
     later = takewhile(lambda snapshot: snapshot.snapshot_id != target, view.ancestors())
     marks = [mark for snapshot in later if (mark := watermark_from(snapshot))]
     return sum(mark.counts.get("inserted", 0) for mark in marks)
 
 
 def _check_same_keys(platform: Platform, topic: str, schema: Schema, then: Watermark) -> None:
-    """Rows keyed by another rule must not come back under this one."""
+    """Raise if rows keyed by another rule would come back."""
     if then.schema_version and schema_of_version(platform, topic, then.schema_version).keys == schema.keys:
         return
     raise UsageError(

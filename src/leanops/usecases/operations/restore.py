@@ -1,4 +1,4 @@
-"""What an operation changed is as it was: tables at an earlier snapshot, error rows that it wrote or renewed."""
+"""Undoes what an operation changed: rolls tables back to an earlier snapshot, restores error rows."""
 
 from bisect import bisect_left
 from dataclasses import replace
@@ -9,39 +9,41 @@ from leanops.domain.table.batch import CURATED, STANDARDIZED
 from leanops.domain.table.history import Snapshot, TableView, has_batch, is_ancestor, valid_watermark
 from leanops.domain.table.operation import Operation
 from leanops.ports.tables import Where
-from leanops.usecases.leases import Lease, check
+from leanops.usecases.leases import HeldTopic
 from leanops.usecases.operations.swap import head_to_replace
 from leanops.usecases.platform import Platform
 from leanops.usecases.topics.registry import pause_topic
 
 
-def roll_back(platform: Platform, operation: Operation, lease: Lease) -> None:
-    """Standardized, and Curated where it has a snapshot that goes with it; what an earlier try did stays."""
-    pause_topic(platform, operation.topic, operation.pause_reason, guard=lambda: check(platform, lease))
-    _roll_back_standardized(platform, operation, lease)
+def roll_back(held: HeldTopic, operation: Operation) -> None:
+    """Roll back Standardized, and Curated if it has a matching snapshot; what an earlier attempt did is kept."""
+    pause_topic(held.platform, held.topic, operation.pause_reason, guard=held.check)
+    _roll_back_standardized(held, operation)
     if operation.curated_back_to is not None:
-        schema = platform.schemas.active(operation.topic)
+        schema = held.platform.schemas.active(held.topic)
         assert schema is not None
-        _roll_back_curated(platform, operation, schema.table_name, lease)
+        _roll_back_curated(held, operation, schema.table_name)
 
 
-def _roll_back_curated(platform: Platform, operation: Operation, table_name: str, lease: Lease) -> None:
+def _roll_back_curated(held: HeldTopic, operation: Operation, table_name: str) -> None:
+    platform = held.platform
     name = platform.rules.databases.curated_table(table_name)
     view = platform.catalog.load(name)
     if view is None or view.head == operation.curated_back_to:
         return
     if operation.curated_back_to not in view.snapshots:
-        # The cycle after `resume` finds that Standardized has moved, and makes Curated from it.
-        reason = f"{operation.pause_reason}; until then {name} is as it was, for its own snapshot has expired"
-        pause_topic(platform, operation.topic, reason, guard=lambda: check(platform, lease))
+        # The cycle after `resume` finds that Standardized has moved, and rebuilds Curated from it.
+        reason = f"{operation.pause_reason}; until then {name} stays as it is, because its own snapshot has expired"
+        pause_topic(platform, held.topic, reason, guard=held.check)
         return
-    check(platform, lease)
+    held.check()
     with platform.durable("rollback curated"):
-        head = head_to_replace(platform, operation, CURATED, name, lease)
+        head = head_to_replace(held, operation, CURATED, name)
         platform.catalog.roll_back(name, operation.curated_back_to, only_at=head)
 
 
-def _roll_back_standardized(platform: Platform, operation: Operation, lease: Lease) -> None:
+def _roll_back_standardized(held: HeldTopic, operation: Operation) -> None:
+    platform = held.platform
     name = platform.rules.databases.standardized_table(operation.topic)
     view = platform.catalog.load(name)
     assert view is not None
@@ -54,9 +56,9 @@ def _roll_back_standardized(platform: Platform, operation: Operation, lease: Lea
             f"{name}: snapshot {operation.back_to} has expired since the rollback began; undo the rollback with: "
             f"leanops rebuild {operation.topic} --cancel"
         )
-    check(platform, lease)
+    held.check()
     platform.step("before rollback standardized")
-    head = head_to_replace(platform, operation, STANDARDIZED, name, lease)
+    head = head_to_replace(held, operation, STANDARDIZED, name)
     if is_ancestor(view, operation.back_to):
         platform.catalog.roll_back(name, operation.back_to, only_at=head)
     else:
@@ -71,12 +73,12 @@ def _roll_back_standardized(platform: Platform, operation: Operation, lease: Lea
 
 
 def _restore_columns(platform: Platform, operation: Operation, name: str) -> None:
-    """The columns of then, where a rebuild lies between; those that came later stay, empty."""
+    """Restore the columns of that time after a rebuild in between; later columns stay, empty."""
     platform.catalog.alter(name, {column: ("string", path) for path, column in operation.columns.items()})
 
 
 def restore_errors(platform: Platform, operation: Operation) -> None:
-    """Put both error tables back, as far as this operation changed them; twice is once."""
+    """Restore both error tables, as far as this operation changed them; safe to repeat."""
     databases = platform.rules.databases
     for name, batch_id in (
         (databases.parse_errors, operation.standardized_batch),
@@ -89,7 +91,7 @@ def restore_errors(platform: Platform, operation: Operation) -> None:
             continue
         renewed = {row["error_id"] for row in ours if row["attempts"] > 1}
         before = _rows_before(platform, view, operation.topic, written) if renewed else []
-        # What they were is gone with its snapshot: a row with newer failures is better than none.
+        # Their earlier form expired with its snapshot: a row with newer failures is better than none.
         goes = {**written, "attempts": 1} if renewed and not before else written
         with platform.durable("errors taken back"):
             platform.catalog.replace(name, goes, [row for row in before if row["error_id"] in renewed])

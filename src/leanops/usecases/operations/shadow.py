@@ -7,13 +7,11 @@ from typing import Any
 import msgspec
 from pyspark.sql import DataFrame
 
-from leanops.domain.schema.model import Schema
 from leanops.domain.table.definitions import TableDefinition
 from leanops.domain.table.history import TableView
 from leanops.domain.table.operation import Operation, Scope
-from leanops.ports.tables import Lake
 from leanops.usecases.journal import schema_of_version
-from leanops.usecases.leases import Lease, check
+from leanops.usecases.leases import HeldTopic
 from leanops.usecases.platform import Platform
 
 _TABLES = ("standardized", "parse_errors", "curated", "errors")
@@ -87,17 +85,11 @@ def forget_shadow(platform: Platform, operation: Operation, attempt: int | None)
 class Shadow:
     """One operation at work: where it reads, where it builds, and under which lease."""
 
-    def __init__(
-        self,
-        platform: Platform,
-        lake: Lake,
-        operation: Operation,
-        schema: Schema,
-        lease: Lease,
-        progress: Progress = quiet,
-    ) -> None:
-        self.platform, self.lake, self.operation, self.schema = platform, lake, operation, schema
-        self.lease, self.progress = lease, progress
+    def __init__(self, held: HeldTopic, operation: Operation, progress: Progress = quiet) -> None:
+        self.held, self.operation, self.progress = held, operation, progress
+        self.platform = platform = held.platform
+        self.lake = platform.lake()
+        self.schema = schema = schema_of_version(platform, held.topic, operation.version)
         databases, topic = platform.rules.databases, operation.topic
         self.raw = databases.raw_table(topic)
         self.live_standardized = databases.standardized_table(topic)
@@ -139,7 +131,7 @@ class Shadow:
 
     def append_errors(self, rows: DataFrame, name: str) -> None:
         """Error rows into a shadow, each once."""
-        check(self.platform, self.lease)
+        self.held.check()
         with self.platform.durable("shadow errors"):
             self.lake.add_errors(rows, name, [self.operation.topic])
 

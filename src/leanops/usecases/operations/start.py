@@ -10,7 +10,7 @@ from leanops.domain.table.history import TableView, valid_watermark
 from leanops.domain.table.operation import Accept, Accepted, Operation, Place, Scope, Stage, Work
 from leanops.usecases.audit import record_action
 from leanops.usecases.journal import abandon
-from leanops.usecases.leases import Lease, held
+from leanops.usecases.leases import HeldTopic, hold_topic
 from leanops.usecases.operation_log import begin, check_free
 from leanops.usecases.operations.compare import Comparison
 from leanops.usecases.operations.execute import execute
@@ -43,23 +43,19 @@ def rebuild_topic(
     is_there = has_head(platform, table) if scope == Scope.BOTH else has_rows(platform, table)
     if schema is None or not is_there:
         raise UsageError(f"topic {topic!r} has no tables to rebuild yet; run: leanops cycle --topic {topic}")
-    with held(platform, f"topic/{topic}", wait_s=platform.rules.operations.wait_s) as lease:
+    with hold_topic(platform, topic, wait_s=platform.rules.operations.wait_s) as held:
         check_free(platform, topic)
         check_running(platform, topic)
         # Both tables are rebuilt from RAW, so a wrong batch in them disappears.
-        settle(platform, topic, schema, lease, accept_counts=scope == Scope.BOTH)
-        found = rebuild_held(
-            platform, topic, schema, lease, scope=scope, accept=accept, new_key=new_key, progress=progress
-        )
+        settle(held, schema, accept_counts=scope == Scope.BOTH)
+        found = rebuild_held(held, schema, scope=scope, accept=accept, new_key=new_key, progress=progress)
     record_action(platform, "rebuild", [topic], asdict(found) if found else None)
     return found
 
 
 def rebuild_held(
-    platform: Platform,
-    topic: str,
+    held: HeldTopic,
     schema: Schema,
-    lease: Lease,
     *,
     scope: Scope,
     accept: Accepted,
@@ -68,34 +64,23 @@ def rebuild_held(
 ) -> Comparison | None:
     """Rebuild under a lease that is held, after `settle`."""
     work = Work.REBUILD if scope == Scope.BOTH else Work.RECURATE
-    operation = new_operation(
-        platform,
-        topic,
-        work,
-        schema=schema,
-        active=schema,
-        scope=scope,
-        accept=accept,
-        new_key=new_key,
-        lease=lease,
-    )
-    return execute(platform, begin(platform, operation, Stage.BUILDING, lease), lease, progress)
+    operation = new_operation(held, work, schema=schema, active=schema, scope=scope, accept=accept, new_key=new_key)
+    return execute(held, begin(held, operation, Stage.BUILDING), progress)
 
 
-def settle(platform: Platform, topic: str, active: Schema | None, lease: Lease, *, accept_counts: bool = False) -> None:
+def settle(held: HeldTopic, active: Schema | None, *, accept_counts: bool = False) -> None:
     """Complete committed batches and abandon the others, so that an operation starts from whole tables.
 
     Raises if a commit has other rows than were counted, unless its counts are accepted.
     """
-    databases = platform.rules.databases
-    complete_begun(platform, "operation", topic, active, lease, accept_counts=accept_counts)
-    abandon(platform, topic, STANDARDIZED, databases.standardized_table(topic), lease)
-    abandon(platform, topic, CURATED, databases.curated_table(active.table_name) if active else None, lease)
+    databases = held.platform.rules.databases
+    complete_begun(held, "operation", active, accept_counts=accept_counts)
+    abandon(held, STANDARDIZED, databases.standardized_table(held.topic))
+    abandon(held, CURATED, databases.curated_table(active.table_name) if active else None)
 
 
 def new_operation(
-    platform: Platform,
-    topic: str,
+    held: HeldTopic,
     work: Work,
     *,
     schema: Schema,
@@ -104,13 +89,12 @@ def new_operation(
     accept: Accepted = Accept.NONE,
     classification: str = "",
     new_key: bool = False,
-    lease: Lease,
 ) -> Operation:
     """An operation on the tables as they are now; raises if they are sealed with another key."""
-    databases = platform.rules.databases
+    platform, topic, databases = held.platform, held.topic, held.platform.rules.databases
     raw = platform.catalog.load(databases.raw_table(topic))
-    standardized = _clean(platform, topic, STANDARDIZED, databases.standardized_table(topic), scope, lease)
-    curated = _clean(platform, topic, CURATED, databases.curated_table(schema.table_name), scope, lease)
+    standardized = _clean(held, STANDARDIZED, databases.standardized_table(topic), scope)
+    curated = _clean(held, CURATED, databases.curated_table(schema.table_name), scope)
     return Operation(
         operation_id=new_batch_id(platform.clock()),
         topic=topic,
@@ -134,11 +118,11 @@ def new_operation(
     )
 
 
-def _clean(platform: Platform, topic: str, layer: str, name: str, scope: Scope, lease: Lease) -> TableView | None:
+def _clean(held: HeldTopic, layer: str, name: str, scope: Scope) -> TableView | None:
     """A table without late batches; one that is rebuilt from RAW may keep those that cannot be removed."""
-    table = platform.catalog.load(name)
+    table = held.platform.catalog.load(name)
     try:
-        return without_late_batches(platform, topic, layer, table, lease) if table else None
+        return without_late_batches(held, layer, table) if table else None
     except UnbalancedBatchError:
         if scope != Scope.BOTH:
             raise

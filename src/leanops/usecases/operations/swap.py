@@ -18,14 +18,13 @@ from leanops.domain.table.history import (
 from leanops.domain.table.operation import Operation, Scope
 from leanops.usecases.attempts import forget_failures
 from leanops.usecases.journal import set_checkpoint
-from leanops.usecases.leases import Lease, check
+from leanops.usecases.leases import HeldTopic
 from leanops.usecases.operations.build_curated import curated_batch, curated_counts
 from leanops.usecases.operations.build_standardized import standardized_batch, standardized_counts
 from leanops.usecases.operations.shadow import Shadow
 from leanops.usecases.pipeline.curate import curated_table, sealed_with
 from leanops.usecases.pipeline.late_batches import without_late_batches
-from leanops.usecases.pipeline.run_history import LayerResult, record_once
-from leanops.usecases.platform import Platform
+from leanops.usecases.pipeline.run_history import LayerResult, record
 
 
 def swap(shadow: Shadow) -> None:
@@ -39,19 +38,19 @@ def swap(shadow: Shadow) -> None:
     for layer, result in done.items():
         mark = watermark_from(result.snapshot)
         assert mark is not None
-        set_checkpoint(shadow.platform, shadow.operation.topic, layer, mark, shadow.lease)
+        set_checkpoint(shadow.held, layer, mark)
         forget_failures(shadow.platform, shadow.operation.topic, layer)
     cycle_id = f"{shadow.operation.work.value}-{shadow.operation.operation_id}"
-    record_once(shadow.platform, cycle_id, done, shadow.lease)
+    record(shadow.platform, cycle_id, [(shadow.held, done)], is_repeated=True)
 
 
-def head_to_replace(platform: Platform, operation: Operation, layer: str, name: str, lease: Lease) -> int | None:
+def head_to_replace(held: HeldTopic, operation: Operation, layer: str, name: str) -> int | None:
     """The head of a live table; raises CommitRefusedError if its rows have changed since the operation began."""
-    view, expected, agreed = platform.catalog.load(name), operation.head_of(layer), operation.agreed_heads
+    view, expected, agreed = held.platform.catalog.load(name), operation.head_of(layer), operation.agreed_heads
     if view is None or is_same_data(view, expected) or (layer in agreed and agreed[layer] == view.head):
         return view.head if view else None
     with suppress(UnbalancedBatchError):
-        view = without_late_batches(platform, operation.topic, layer, view, lease)
+        view = without_late_batches(held, layer, view)
         if is_same_data(view, expected):
             return view.head
     again = f"leanops rebuild {operation.topic}"
@@ -67,7 +66,7 @@ def _put_errors(shadow: Shadow, source: str, target: str) -> None:
     if view is None or view.head is None:
         return
     platform.catalog.create(target, ERRORS)
-    check(platform, shadow.lease)
+    shadow.held.check()
     with platform.durable("errors"):
         shadow.lake.put_errors(shadow.lake.at(source, view.head), target, shadow.operation.topic)
 
@@ -110,8 +109,8 @@ def _take_place(shadow: Shadow, target: str, source: str, batch: Batch, summary:
     platform = shadow.platform
     built = shadow.view(source)
     assert built.head is not None
-    head = head_to_replace(platform, shadow.operation, batch.layer, target, shadow.lease)
-    check(platform, shadow.lease)
+    head = head_to_replace(shadow.held, shadow.operation, batch.layer, target)
+    shadow.held.check()
     platform.step(f"before replace {batch.layer}")
     try:
         platform.catalog.take_place(target, source, built.head, summary, only_at=head, after=batch.batch_seq)

@@ -6,16 +6,16 @@ from leanops.domain.table.history import Snapshot, has_batch, watermark_from
 from leanops.ports.tables import Lake
 from leanops.usecases.attempts import record_failure
 from leanops.usecases.journal import set_checkpoint
-from leanops.usecases.leases import Lease, check
+from leanops.usecases.leases import HeldTopic
 from leanops.usecases.pipeline.late_batches import without_late_batches
 from leanops.usecases.pipeline.prepared import Prepared
 from leanops.usecases.platform import Platform
 
 
-def commit(platform: Platform, lake: Lake, prepared: Prepared, lease: Lease) -> Snapshot:
+def commit(held: HeldTopic, lake: Lake, prepared: Prepared) -> Snapshot:
     """MERGE the batch with its watermark, then copy the watermark to the checkpoint."""
-    batch = prepared.batch
-    check(platform, lease)
+    platform, batch = held.platform, prepared.batch
+    held.check()
     platform.step("before merge")
     lake.fit(prepared.counts.read)
     try:
@@ -27,11 +27,11 @@ def commit(platform: Platform, lake: Lake, prepared: Prepared, lease: Lease) -> 
             raise
     platform.step("after merge")
     # A worker that took over the topic meanwhile records this batch too; a late writer must not do it again.
-    check(platform, lease)
+    held.check()
     table = platform.catalog.load(prepared.table)
     if table is None or not has_batch(table, batch.batch_id):
         raise UnbalancedBatchError(f"{batch.topic}: batch {batch.batch_id} is not in {prepared.table} after its commit")
-    snapshot = has_batch(without_late_batches(platform, batch.topic, batch.layer, table, lease), batch.batch_id)
+    snapshot = has_batch(without_late_batches(held, batch.layer, table), batch.batch_id)
     if snapshot is None:
         raise CommitRefusedError(
             f"{batch.topic}: an abandoned batch was committed late; it was removed from {prepared.table} "
@@ -40,8 +40,15 @@ def commit(platform: Platform, lake: Lake, prepared: Prepared, lease: Lease) -> 
     check_added(platform, batch, prepared.table, snapshot, prepared.counts.inserted + prepared.counts.updated)
     mark = watermark_from(snapshot)
     if mark:
-        set_checkpoint(platform, batch.topic, batch.layer, mark, lease)
+        set_checkpoint(held, batch.layer, mark)
     return snapshot
+
+
+def add_columns(platform: Platform, prepared: Prepared) -> None:
+    """Add the columns a batch needs to its table, in one commit."""
+    if prepared.added_columns:
+        with platform.durable("alter"):
+            platform.catalog.alter(prepared.table, prepared.added_columns)
 
 
 def check_added(platform: Platform, batch: Batch, table: str, snapshot: Snapshot, expected: int) -> None:

@@ -1,9 +1,8 @@
 """Standardized → Curated for one topic: prepare and count, then commit exactly once."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
-import msgspec
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -20,7 +19,6 @@ from leanops.domain.table.history import (
     TableView,
     Watermark,
     has_moved,
-    is_ancestor,
     valid_watermark,
     watermark_from,
     watermark_of,
@@ -29,45 +27,61 @@ from leanops.ports.tables import Lake, Merge
 from leanops.transforms import curate as rows
 from leanops.transforms import quarantine
 from leanops.transforms.versions import STORED
-from leanops.usecases.journal import begin, begin_another, checkpoint, open_batch, repair_checkpoint
-from leanops.usecases.leases import Lease
-from leanops.usecases.pipeline.late_batches import is_abandoned, without_late_batches
+from leanops.usecases.journal import begin, begin_another, repair_checkpoint
+from leanops.usecases.leases import HeldTopic
+from leanops.usecases.pipeline.late_batches import without_late_batches
+from leanops.usecases.pipeline.next_batch import next_key_check, resumable_batch
 from leanops.usecases.pipeline.prepared import Prepared
 from leanops.usecases.pipeline.stored_rows import Bounds, stored_rows
-from leanops.usecases.platform import Platform, key_check, secret_key
+from leanops.usecases.platform import Platform, secret_key
 
 
-def prepare(
-    platform: Platform, lake: Lake, topic: str, schema: Schema, lease: Lease, *, accept_errors: bool = False
-) -> Prepared | None:
-    """Read, judge and balance the next batch; None when there is nothing new."""
-    source = platform.catalog.load(platform.rules.databases.standardized_table(topic))
+@dataclass(frozen=True)
+class CurateBatch:
+    """A batch on record, the schema that judges it, the table it reads and the one it goes into."""
+
+    batch: Batch
+    schema: Schema
+    source: TableView
+    target: TableView
+
+
+def begin_next(held: HeldTopic, schema: Schema) -> CurateBatch | None:
+    """Put the next batch on record; None when there is nothing new.
+
+    On the way the table gets the schema's columns, late batches are removed, and the checkpoint is repaired.
+    """
+    platform = held.platform
+    source = platform.catalog.load(platform.rules.databases.standardized_table(held.topic))
     if source is None:
         return None
-    source = without_late_batches(platform, topic, STANDARDIZED, source, lease)
+    source = without_late_batches(held, STANDARDIZED, source)
     newest = valid_watermark(source)
     if newest is None or source.head is None:
         return None
-    target = without_late_batches(platform, topic, CURATED, curated_table(platform, schema), lease)
+    target = without_late_batches(held, CURATED, curated_table(platform, schema))
     mark = valid_watermark(target)
     if mark:
-        repair_checkpoint(platform, topic, CURATED, mark, lease)
-    batch = _next_batch(platform, topic, schema, source, newest, target, mark, lease)
-    if batch is None:
-        return None
-    return _Work(platform, lake, batch, schema, source, target).prepared(accept_errors=accept_errors)
+        repair_checkpoint(held, CURATED, mark)
+    batch = _next_batch(held, schema, source, newest, target, mark)
+    return CurateBatch(batch, schema, source, target) if batch else None
 
 
-def source_moved(platform: Platform, topic: str, schema: Schema, lease: Lease) -> bool:
+def prepare(platform: Platform, lake: Lake, begun: CurateBatch, *, accept_errors: bool = False) -> Prepared:
+    """Read, judge and balance a batch; nothing is written."""
+    return _Work(platform, lake, begun).prepared(accept_errors=accept_errors)
+
+
+def source_moved(held: HeldTopic, schema: Schema) -> bool:
     """Whether Curated was built from a Standardized that no longer exists."""
-    databases = platform.rules.databases
-    source = platform.catalog.load(databases.standardized_table(topic))
-    target = platform.catalog.load(databases.curated_table(schema.table_name))
+    catalog, databases = held.platform.catalog, held.platform.rules.databases
+    source = catalog.load(databases.standardized_table(held.topic))
+    target = catalog.load(databases.curated_table(schema.table_name))
     mark = valid_watermark(target) if target else None
     if source is None or mark is None:
         return False
     # A late batch on top of a table must not hide that the table was rolled back.
-    return has_moved(without_late_batches(platform, topic, STANDARDIZED, source, lease), mark)
+    return has_moved(without_late_batches(held, STANDARDIZED, source), mark)
 
 
 def curated_definition(schema: Schema) -> TableDefinition:
@@ -121,56 +135,21 @@ def sealed_with(platform: Platform) -> dict[str, str]:
 
 
 def _next_batch(
-    platform: Platform,
-    topic: str,
-    schema: Schema,
-    source: TableView,
-    newest: Watermark,
-    target: TableView,
-    mark: Watermark | None,
-    lease: Lease,
+    held: HeldTopic, schema: Schema, source: TableView, newest: Watermark, target: TableView, mark: Watermark | None
 ) -> Batch | None:
-    """The open batch if it is still valid, else a new one from what Standardized gained."""
+    """The open batch if it still applies, else a new one from what Standardized gained."""
     start = mark.source_to if mark and not has_moved(source, mark) else 0
-    last = checkpoint(platform, topic, CURATED)
-    before = mark.key_check if mark else str((last and last["key_check"]) or "")
-    sealed = key_check(platform, topic, seals=schema.seals, before=before)
-    begun = open_batch(platform, topic, CURATED)
-    if (
-        begun
-        and begun.source_uuid == source.uuid
-        and begun.source_from == start
-        and is_ancestor(source, begun.source_snapshot)
-        and begun.schema_version == schema.version
-        and begun.key_check == sealed
-        and not is_abandoned(platform, topic, CURATED, begun.batch_id)
-    ):
+    sealed = next_key_check(held, CURATED, mark, seals=schema.seals)
+    begun = resumable_batch(held, CURATED, source, start, schema.version, sealed)
+    if begun:
         return begun
-    begin_another(platform, topic, CURATED, target.name, lease)
+    begin_another(held, CURATED, target.name)
     if newest.batch_seq <= start or source.head is None:
         return None
-    _check_columns(topic, schema, source)
-    batch = _new_batch(platform, topic, schema, source, newest, target, start, sealed)
-    # A table with rows and without a watermark has lost it: somebody expired the snapshot that held it.
-    batch = msgspec.structs.replace(batch, is_gap=mark is None and target.head is not None)
-    begin(platform, batch, lease)
-    return batch
-
-
-def _new_batch(
-    platform: Platform,
-    topic: str,
-    schema: Schema,
-    source: TableView,
-    newest: Watermark,
-    target: TableView,
-    start: int,
-    sealed: str,
-) -> Batch:
-    assert source.head is not None
-    return Batch(
-        batch_id=new_batch_id(platform.clock()),
-        topic=topic,
+    _check_columns(held.topic, schema, source)
+    batch = Batch(
+        batch_id=new_batch_id(held.platform.clock()),
+        topic=held.topic,
         layer=CURATED,
         source_uuid=source.uuid,
         source_from=start,
@@ -178,12 +157,16 @@ def _new_batch(
         source_snapshot=source.head,
         rows=newest.counts["inserted"] + newest.counts["updated"],
         batch_seq=target.last_sequence_number + 1,
-        batch_time_ms=platform.now_ms(),
+        batch_time_ms=held.platform.now_ms(),
         schema_version=schema.version,
         starts_base=start == 0,
+        # A table with rows and without a watermark has lost it: somebody expired the snapshot that held it.
+        is_gap=mark is None and target.head is not None,
         source_timeline=newest.timeline.name,
         key_check=sealed,
     )
+    begin(held, batch)
+    return batch
 
 
 def _check_columns(topic: str, schema: Schema, source: TableView) -> None:
@@ -200,11 +183,9 @@ def _check_columns(topic: str, schema: Schema, source: TableView) -> None:
 class _Work:
     """The work on one batch."""
 
-    def __init__(
-        self, platform: Platform, lake: Lake, batch: Batch, schema: Schema, source: TableView, target: TableView
-    ) -> None:
-        self.platform, self.lake, self.batch, self.schema = platform, lake, batch, schema
-        self.source, self.target = source, target
+    def __init__(self, platform: Platform, lake: Lake, begun: CurateBatch) -> None:
+        self.platform, self.lake = platform, lake
+        self.batch, self.schema, self.source, self.target = begun.batch, begun.schema, begun.source, begun.target
 
     def prepared(self, *, accept_errors: bool) -> Prepared:
         changed = self._changed()
@@ -240,7 +221,7 @@ class _Work:
             errors=self._errors(verdicts) if counts.errors else None,
             merge=replace(merge_on, summary=self._summary(counts)),
             counts=counts,
-            held=(verdicts,),
+            persisted=(verdicts,),
         )
 
     def _changed(self) -> DataFrame:

@@ -9,21 +9,22 @@ from leanops.domain.table.history import Snapshot, TableView, has_batch, is_comp
 from leanops.ports.state import ABANDONED_BATCHES
 from leanops.usecases.attempts import record_failure
 from leanops.usecases.journal import checkpoint, open_batch, recorded_batches
-from leanops.usecases.leases import Lease, check
+from leanops.usecases.leases import HeldTopic
 from leanops.usecases.platform import Platform
 
 
-def without_late_batches(platform: Platform, topic: str, layer: str, table: TableView, lease: Lease) -> TableView:
+def without_late_batches(held: HeldTopic, layer: str, table: TableView) -> TableView:
     """The table without late batches; any work on it starts from this view.
 
     It is rolled back to before the oldest late batch, and loses what was committed since: compactions, and the batch in
     progress, which was counted without the late one. If it cannot be rolled back, the topic is parked.
     """
+    platform, topic = held.platform, held.topic
     newest = _newest(platform, topic, layer, table)
     late = _late(platform, topic, layer, table, newest)
     if not late:
         return table
-    check(platform, lease)
+    held.check()
     oldest = late[-1]
     obstacle = _obstacle(platform, topic, layer, table, newest[: newest.index(oldest)], late)
     if obstacle:

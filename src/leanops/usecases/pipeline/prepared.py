@@ -22,12 +22,15 @@ class Prepared:
     errors: DataFrame | None
     merge: Merge
     counts: Counts
-    held: tuple[DataFrame, ...]
+    persisted: tuple[DataFrame, ...]
     kinds: Mapping[str, set[Kind]] = field(default_factory=dict)
+    added_columns: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    """Columns the table does not have yet: name → type and path. They are added before anything of the batch is
+    written."""
 
     def free(self) -> None:
         """Give back what the batch holds in memory and on disk."""
         # An engine that is gone holds nothing, and must not hide the failure that was its end.
         with suppress(Exception):
-            for frame in self.held:
+            for frame in self.persisted:
                 frame.unpersist()

@@ -1,6 +1,6 @@
 """Records what was done: run history and drift, once for each batch, completed after a crash."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -12,7 +12,7 @@ from leanops.domain.table.batch import CURATED, STANDARDIZED, Batch
 from leanops.domain.table.definitions import OPS
 from leanops.domain.table.history import Snapshot, has_batch, watermark_from
 from leanops.usecases.journal import close, open_batch, recorded_batches, set_checkpoint
-from leanops.usecases.leases import Lease, is_held
+from leanops.usecases.leases import HeldTopic
 from leanops.usecases.pipeline.commit import check_added
 from leanops.usecases.pipeline.drift import drift_rows, has_logged, mark_logged
 from leanops.usecases.pipeline.late_batches import without_late_batches
@@ -41,35 +41,31 @@ class LayerResult:
         }
 
 
-def record(
-    platform: Platform,
-    cycle_id: str,
-    topics: Mapping[str, Mapping[str, LayerResult]],
-    leases: Mapping[str, Lease],
-    *,
-    is_repeated: bool = False,
-) -> None:
+Done = tuple[HeldTopic, Mapping[str, LayerResult]]
+"""What was done for a topic, by layer."""
+
+
+def record(platform: Platform, cycle_id: str, topics: Sequence[Done], *, is_repeated: bool = False) -> None:
     """Drift and run records of many topics in one append each; then their batches are closed.
 
-    Of a topic whose lease was lost meanwhile nothing is written: whoever took it over does that.
+    Nothing is written for a topic whose lease was lost meanwhile: its new holder does that.
     """
-    done = [(topic, layer) for topic, layers in topics.items() for layer in layers.values()]
+    done = [(held, result) for held, layers in topics for result in layers.values()]
     if not done:
         return
-    drifted = [topic for topic, layers in topics.items() if STANDARDIZED in layers]
-    _record_drift(platform, drifted, leases, is_repeated)
+    _record_drift(platform, {held.topic: held for held, layers in topics if STANDARDIZED in layers}, is_repeated)
     history = platform.rules.databases.ops_table("job_run_history")
     _create_history(platform, history)
 
     def rows() -> list[dict[str, Any]]:
-        ours = [(topic, result) for topic, result in done if is_held(platform, leases[topic])]
-        known = recorded_batches(platform, [result.batch.batch_id for _, result in ours]) if is_repeated else set()
-        return [_row(cycle_id, topic, result) for topic, result in ours if result.batch.batch_id not in known]
+        ours = [result for held, result in done if held.is_ours()]
+        known = recorded_batches(platform, [result.batch.batch_id for result in ours]) if is_repeated else set()
+        return [_row(cycle_id, result) for result in ours if result.batch.batch_id not in known]
 
     with platform.durable("run record"):
         platform.catalog.append_planned(history, rows)
-    for topic, result in done:
-        if is_held(platform, leases[topic]):
+    for held, result in done:
+        if held.is_ours():
             close(platform, result.batch)
 
 
@@ -82,13 +78,7 @@ def _create_history(platform: Platform, name: str) -> None:
         platform.catalog.alter(name, missing)
 
 
-def record_once(platform: Platform, cycle_id: str, layers: Mapping[str, LayerResult], lease: Lease) -> None:
-    """Record the batches of one topic unless an earlier attempt did."""
-    topics = {result.batch.topic: layers for result in layers.values()}
-    record(platform, cycle_id, topics, dict.fromkeys(topics, lease), is_repeated=True)
-
-
-def _record_drift(platform: Platform, topics: list[str], leases: Mapping[str, Lease], is_repeated: bool) -> None:
+def _record_drift(platform: Platform, topics: Mapping[str, HeldTopic], is_repeated: bool) -> None:
     found: list[dict[str, Any]] = []
     columns: dict[str, Mapping[str, str]] = {}
     for topic in topics:
@@ -101,15 +91,16 @@ def _record_drift(platform: Platform, topics: list[str], leases: Mapping[str, Le
     platform.catalog.create(log, OPS["drift_log"])
 
     def rows() -> list[dict[str, Any]]:
-        ours = [topic for topic in columns if is_held(platform, leases[topic])]
+        ours = [topic for topic, held in topics.items() if held.is_ours()]
         unsure = [topic for topic in ours if is_repeated or not has_logged(platform, topic)]
         logged = _logged_drift(platform, log, unsure) if unsure else set()
         return [row for row in found if row["topic_name"] in ours and _identity(row) not in logged]
 
     with platform.durable("drift"):
         platform.catalog.append_planned(log, rows)
-    for topic in {row["topic_name"] for row in found if is_held(platform, leases[row["topic_name"]])}:
-        mark_logged(platform, topic, list(columns[topic]))
+    for topic in {row["topic_name"] for row in found}:
+        if topics[topic].is_ours():
+            mark_logged(platform, topic, list(columns[topic]))
 
 
 def _logged_drift(platform: Platform, log: str, topics: list[str]) -> set[tuple[str, ...]]:
@@ -119,35 +110,27 @@ def _logged_drift(platform: Platform, log: str, topics: list[str]) -> set[tuple[
 
 
 def _identity(row: Mapping[str, Any]) -> tuple[str, ...]:
-    """A column is added once, whatever the batch; everything else may come again with another one."""
-    said = {name: row[name] for name in _DRIFT_IDENTITY}
-    return tuple((said | {"details": ""} if row["action"] == ADDED else said).values())
+    """What makes two rows the same: a column is added once, all other drift may recur in a later batch."""
+    values = {name: row[name] for name in _DRIFT_IDENTITY}
+    return tuple((values | {"details": ""} if row["action"] == ADDED else values).values())
 
 
-def complete_begun(
-    platform: Platform,
-    cycle_id: str,
-    topic: str,
-    schema: Schema | None,
-    lease: Lease,
-    *,
-    accept_counts: bool = False,
-) -> None:
+def complete_begun(held: HeldTopic, cycle_id: str, schema: Schema | None, *, accept_counts: bool = False) -> None:
     """Complete what a crash left undone after a commit: the checkpoint, the run record, and the open batch.
 
     A commit with other rows than were counted stays open, unless its counts are accepted.
     """
-    databases = platform.rules.databases
-    tables = {STANDARDIZED: databases.standardized_table(topic)}
+    platform, databases = held.platform, held.platform.rules.databases
+    tables = {STANDARDIZED: databases.standardized_table(held.topic)}
     if schema:
         tables[CURATED] = databases.curated_table(schema.table_name)
     for layer, name in tables.items():
-        batch = open_batch(platform, topic, layer)
+        batch = open_batch(platform, held.topic, layer)
         table = platform.catalog.load(name) if batch else None
         if batch is None or table is None or not has_batch(table, batch.batch_id):
             continue
         try:
-            table = without_late_batches(platform, topic, layer, table, lease)
+            table = without_late_batches(held, layer, table)
         except UnbalancedBatchError:
             if not accept_counts:
                 raise
@@ -160,22 +143,22 @@ def complete_begun(
         assert mark is not None
         if not accept_counts:
             check_added(platform, batch, name, snapshot, mark.counts["inserted"] + mark.counts["updated"])
-        set_checkpoint(platform, topic, layer, mark, lease)
+        set_checkpoint(held, layer, mark)
         if recorded_batches(platform, [batch.batch_id]):
             close(platform, batch)
         else:
-            done = {topic: {layer: LayerResult(batch, mark.counts, snapshot, None)}}
-            record(platform, cycle_id, done, {topic: lease}, is_repeated=True)
+            done = {layer: LayerResult(batch, mark.counts, snapshot, None)}
+            record(platform, cycle_id, [(held, done)], is_repeated=True)
 
 
-def _row(cycle_id: str, topic: str, result: LayerResult) -> dict[str, Any]:
+def _row(cycle_id: str, result: LayerResult) -> dict[str, Any]:
     batch, summary = result.batch, result.snapshot.summary
     counts = {"rows_read" if name == "read" else name: value for name, value in result.counts.items()}
     return {
         **counts,
         "run_id": f"{batch.batch_id}/{batch.layer}",
         "cycle_id": cycle_id,
-        "topic_name": topic,
+        "topic_name": batch.topic,
         "layer": batch.layer,
         "outcome": "gap" if batch.is_gap else "done",
         "batch_id": batch.batch_id,

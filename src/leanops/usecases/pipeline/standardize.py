@@ -1,7 +1,8 @@
 """RAW → Standardized for one topic: prepare and count, then commit exactly once."""
 
 from collections.abc import Mapping
-from dataclasses import replace
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
@@ -25,7 +26,6 @@ from leanops.domain.table.history import (
     TableView,
     Timeline,
     Watermark,
-    is_ancestor,
     new_range,
     valid_watermark,
     watermark_of,
@@ -36,42 +36,56 @@ from leanops.transforms import quarantine
 from leanops.transforms import standardize as rows
 from leanops.transforms.flatten import FlattenPlan, Telling, cells, observed_kinds
 from leanops.transforms.versions import STORED
-from leanops.usecases.journal import begin, begin_another, checkpoint, open_batch, repair_checkpoint
-from leanops.usecases.leases import Lease
+from leanops.usecases.journal import begin, begin_another, checkpoint, repair_checkpoint
+from leanops.usecases.leases import HeldTopic
 from leanops.usecases.pipeline.drift import Memory
-from leanops.usecases.pipeline.late_batches import is_abandoned, without_late_batches
+from leanops.usecases.pipeline.late_batches import without_late_batches
+from leanops.usecases.pipeline.next_batch import next_key_check, resumable_batch
 from leanops.usecases.pipeline.prepared import Prepared
 from leanops.usecases.pipeline.stored_rows import Bounds, stored_rows
-from leanops.usecases.platform import Platform, key_check, secret_key
+from leanops.usecases.platform import Platform, secret_key
 
 SAMPLE = 500
 
 
-def prepare(platform: Platform, lake: Lake, topic: str, schema: Schema | None, lease: Lease) -> Prepared | None:
-    """Read, flatten, classify and balance the next batch; None when there is nothing new."""
-    databases = platform.rules.databases
-    raw = platform.catalog.load(databases.raw_table(topic))
+@dataclass(frozen=True)
+class StandardizeBatch:
+    """A batch on record, the schema that decides its keys, and the table it goes into."""
+
+    batch: Batch
+    schema: Schema | None
+    target: TableView
+
+
+def begin_next(held: HeldTopic, schema: Schema | None) -> StandardizeBatch | None:
+    """Put the next batch on record; None when there is nothing new.
+
+    On the way the table is created, late batches are removed from it, and its checkpoint is repaired.
+    """
+    platform, databases = held.platform, held.platform.rules.databases
+    raw = platform.catalog.load(databases.raw_table(held.topic))
     if raw is None or raw.head is None:
         return None
-    target = platform.catalog.create(databases.standardized_table(topic), STANDARDIZED_TABLE)
-    target = without_late_batches(platform, topic, STANDARDIZED, target, lease)
-    remedy = f"rebuild it, which renames them: leanops rebuild {topic}"
+    target = platform.catalog.create(databases.standardized_table(held.topic), STANDARDIZED_TABLE)
+    target = without_late_batches(held, STANDARDIZED, target)
+    remedy = f"rebuild it, which renames them: leanops rebuild {held.topic}"
     check_names(target.name, target.paths.values(), STANDARDIZED_SYSTEM_COLUMNS, remedy)
     mark = valid_watermark(target)
     if mark:
-        repair_checkpoint(platform, topic, STANDARDIZED, mark, lease)
-    batch = _next_batch(platform, topic, schema, raw, target, mark, lease)
-    if batch is None:
-        return None
-    rows_of_batch = lake.appended(raw.name, batch.source_from, batch.source_to)
-    return prepare_rows(platform, lake, batch, schema, target, rows_of_batch)
+        repair_checkpoint(held, STANDARDIZED, mark)
+    batch = _next_batch(held, schema, raw, target, mark)
+    return StandardizeBatch(batch, schema, target) if batch else None
 
 
-def prepare_rows(
-    platform: Platform, lake: Lake, batch: Batch, schema: Schema | None, target: TableView, raw: DataFrame
-) -> Prepared:
-    """Flatten, classify and balance the rows of a batch against what `target` holds."""
-    return _Work(platform, lake, batch, schema, target).prepared(raw)
+def prepare(platform: Platform, lake: Lake, begun: StandardizeBatch) -> Prepared:
+    """Read, flatten, classify and balance a batch; nothing is written."""
+    raw = platform.rules.databases.raw_table(begun.batch.topic)
+    return prepare_rows(platform, lake, begun, lake.appended(raw, begun.batch.source_from, begun.batch.source_to))
+
+
+def prepare_rows(platform: Platform, lake: Lake, begun: StandardizeBatch, raw: DataFrame) -> Prepared:
+    """Flatten, classify and balance the rows of a batch against what its table holds."""
+    return _Work(platform, lake, begun).prepared(raw)
 
 
 def flatten_plan(
@@ -88,41 +102,35 @@ def flatten_plan(
     )
 
 
+def sampled_kinds(raw: DataFrame, limits: Limits, columns: int) -> dict[str, Kind]:
+    """The shape of some payloads; one of another shape gets its cells too, only more slowly."""
+    payloads = []
+    for row in raw.select("json_payload").limit(SAMPLE).collect():
+        with suppress(ParseError):
+            payloads.append(flat(row.json_payload or "", limits))
+    return dict(list(learn(payloads).items())[:columns])
+
+
 def _next_batch(
-    platform: Platform,
-    topic: str,
-    schema: Schema | None,
-    raw: TableView,
-    target: TableView,
-    mark: Watermark | None,
-    lease: Lease,
+    held: HeldTopic, schema: Schema | None, raw: TableView, target: TableView, mark: Watermark | None
 ) -> Batch | None:
-    """The open batch if it is still valid, else a new one."""
-    last = checkpoint(platform, topic, STANDARDIZED)
-    before = mark.key_check if mark else str((last and last["key_check"]) or "")
-    sealed = key_check(platform, topic, seals=bool(schema and schema.keys.pii), before=before)
-    begun = open_batch(platform, topic, STANDARDIZED)
-    if (
-        begun
-        and begun.source_uuid == raw.uuid
-        and begun.source_from == _position(mark, begun)
-        and is_ancestor(raw, begun.source_to)
-        and begun.schema_version == (schema.version if schema else 0)
-        and begun.key_check == sealed
-        and not is_abandoned(platform, topic, STANDARDIZED, begun.batch_id)
-    ):
+    """The open batch if it still applies, else a new one."""
+    sealed = next_key_check(held, STANDARDIZED, mark, seals=bool(schema and schema.keys.pii))
+    start, version = mark.source_to if mark else None, schema.version if schema else 0
+    begun = resumable_batch(held, STANDARDIZED, raw, start, version, sealed)
+    if begun:
         return begun
     # The open batch no longer applies: another schema may give the same events other keys.
-    begin_another(platform, topic, STANDARDIZED, target.name, lease)
+    begin_another(held, STANDARDIZED, target.name)
     source = new_range(raw, mark)
     if source is None:
         return None
-    batch = _new_batch(platform, topic, schema, raw, target, source)
-    timeline = _timeline(batch, mark, last).text()
+    batch = _new_batch(held.platform, held.topic, schema, raw, target, source)
+    timeline = _timeline(batch, mark, checkpoint(held.platform, held.topic, STANDARDIZED)).text()
     # A table with rows and without a watermark has lost it: somebody expired the snapshot that held it.
     is_gap = source.is_gap or (mark is None and target.head is not None)
     batch = msgspec.structs.replace(batch, timeline=timeline, key_check=sealed, is_gap=is_gap)
-    begin(platform, batch, lease)
+    begin(held, batch)
     return batch
 
 
@@ -133,11 +141,6 @@ def _timeline(batch: Batch, mark: Watermark | None, last: Row | None) -> Timelin
     if last and int(last["batch_seq"] or 0) > mark.batch_seq:
         return mark.timeline.fork(batch.batch_id, mark.batch_seq)
     return mark.timeline
-
-
-def _position(mark: Watermark | None, begun: Batch) -> int | None:
-    """Where the open batch must start to still be the next one."""
-    return None if mark is None or begun.is_gap else mark.source_to
 
 
 def _new_batch(
@@ -173,35 +176,30 @@ def _named_paths(schema: Schema | None) -> list[str]:
 class _Work:
     """The work on one batch."""
 
-    def __init__(
-        self,
-        platform: Platform,
-        lake: Lake,
-        batch: Batch,
-        schema: Schema | None,
-        target: TableView,
-    ) -> None:
-        self.platform, self.lake, self.batch, self.schema = platform, lake, batch, schema
-        self.target, self.mark = target, valid_watermark(target)
-        self.held: list[DataFrame] = []
-        self.keys = schema.keys if schema else Keys()
-        self.telling = Telling(frozenset((*target.paths, *_named_paths(schema))), batch.column_limits.columns)
+    def __init__(self, platform: Platform, lake: Lake, begun: StandardizeBatch) -> None:
+        self.platform, self.lake = platform, lake
+        self.batch, self.schema, self.target = begun.batch, begun.schema, begun.target
+        self.mark = valid_watermark(self.target)
+        self.persisted: list[DataFrame] = []
+        self.keys = self.schema.keys if self.schema else Keys()
+        known = frozenset((*self.target.paths, *_named_paths(self.schema)))
+        self.telling = Telling(known, self.batch.column_limits.columns)
 
     def prepared(self, raw: DataFrame) -> Prepared:
         batch = self.batch
         self.lake.fit(batch.rows)
-        known = self._expected_kinds() or self._sampled_kinds(raw)
+        known = self._expected_kinds() or sampled_kinds(raw, batch.limits, batch.column_limits.columns)
         plan = flatten_plan(self.platform, batch.topic, self.keys, batch.limits, known)
         read = self._persisted(rows.keyed(cells(raw, replace(plan, telling=self.telling)), self.keys))
         try:
             return self._judged(read, dict(zip(plan.expected, plan.columns, strict=True)))
         except Exception:
-            for frame in self.held:
+            for frame in self.persisted:
                 frame.unpersist()
             raise
 
     def _persisted(self, frame: DataFrame) -> DataFrame:
-        self.held.append(frame.persist(StorageLevel.MEMORY_AND_DISK))
+        self.persisted.append(frame.persist(StorageLevel.MEMORY_AND_DISK))
         return frame
 
     def _judged(self, read: DataFrame, positions: Mapping[str, str]) -> Prepared:
@@ -236,7 +234,8 @@ class _Work:
             merge=replace(merge_on, summary=self._watermark(counts).summary()),
             counts=counts,
             kinds=kinds,
-            held=tuple(self.held),
+            added_columns=self._added_columns(columns),
+            persisted=tuple(self.persisted),
         )
 
     def _expected_kinds(self) -> dict[str, Kind]:
@@ -244,15 +243,6 @@ class _Work:
         memory = Memory.load(self.platform, self.batch.topic).before(self.batch.batch_id)
         is_known = self.target.paths.keys() | {path for path, seen in memory.items() if seen.kinds == (NULL,)}
         return {path: seen.kinds[-1] for path, seen in sorted(memory.items()) if path in is_known}
-
-    def _sampled_kinds(self, raw: DataFrame) -> dict[str, Kind]:
-        found = []
-        for row in raw.select("json_payload").limit(SAMPLE).collect():
-            try:
-                found.append(flat(row.json_payload or "", self.batch.limits))
-            except ParseError:
-                continue
-        return dict(list(learn(found).items())[: self.batch.column_limits.columns])
 
     def _figures(self, read: DataFrame) -> tuple[dict[str, set[Kind]], dict[str, int], Bounds]:
         """Paths with their kinds, the counts that need no dedup, and the least and greatest key, in one pass."""
@@ -270,21 +260,19 @@ class _Work:
         return kinds, counts, (found["least"], found["greatest"])
 
     def _columns(self, kinds: Mapping[str, set[Kind]]) -> ColumnPlan:
-        """Where each path goes; new columns are added to the table here, in one commit."""
+        """Where each path goes."""
         batch, named = self.batch, self.schema.named_paths if self.schema else ()
         defaults = (DEFAULT_KEY_PATH, *DEFAULT_PERIOD_PATHS)
         exempt = [path for path in defaults if path in kinds or path in self.target.paths]
-        plan = plan_columns(
+        return plan_columns(
             self.target.paths, kinds, [*named, *exempt], batch.contract, batch.column_limits, batch.free_columns
         )
-        # A table made by an earlier version lacks the system columns that came since.
-        added = {name: (kind, "") for name, kind in STANDARDIZED_TABLE.columns.items()}
-        added = {name: column for name, column in added.items() if name not in self.target.columns}
-        added |= {name: ("string", path) for path, name in plan.added.items()}
-        if added:
-            with self.platform.durable("alter"):
-                self.platform.catalog.alter(self.target.name, added)
-        return plan
+
+    def _added_columns(self, plan: ColumnPlan) -> dict[str, tuple[str, str]]:
+        """New columns with type and path; a table made by an earlier version also lacks later system columns."""
+        system = {name: (kind, "") for name, kind in STANDARDIZED_TABLE.columns.items()}
+        missing = {name: column for name, column in system.items() if name not in self.target.columns}
+        return missing | {name: ("string", path) for path, name in plan.added.items()}
 
     def _current(self, events: DataFrame, bounds: Bounds) -> DataFrame | None:
         """The stored rows of the batch's keys."""

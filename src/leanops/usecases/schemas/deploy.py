@@ -12,7 +12,7 @@ from leanops.domain.schema.model import Schema, schema_from_json
 from leanops.domain.schema.plan import SchemaPlan
 from leanops.domain.table.operation import Accepted, Scope, Stage, Work, agrees
 from leanops.usecases.audit import record_action
-from leanops.usecases.leases import Lease, held
+from leanops.usecases.leases import HeldTopic, hold_topic
 from leanops.usecases.operation_log import begin, check_free
 from leanops.usecases.operations.activate import fingerprint, record_version
 from leanops.usecases.operations.compare import Comparison
@@ -78,13 +78,13 @@ def _deploy(
     find_topic(platform, topic)
     schema = schema_from_json(text, source)
     _check_secret(platform, topic, schema)
-    with held(platform, f"topic/{topic}", wait_s=platform.rules.operations.wait_s) as lease:
+    with hold_topic(platform, topic, wait_s=platform.rules.operations.wait_s) as held:
         check_free(platform, topic)
         active = platform.schemas.active(topic)
         if active and fingerprint(active) == fingerprint(schema):
             record_version(platform, topic, active, "", platform.actor.name)
             enable_topic(platform, topic, active.version)
-            return _again(platform, topic, active, consent, lease, progress)
+            return _again(held, active, consent, progress)
         changes = difference(active, schema)
         problems = [*table_problems(platform.schemas, topic, active, schema), *version_problems(active, schema)]
         problems += [*sealed_key_problems(schema), *([] if consent.rebuild else breaking_problems(schema, changes))]
@@ -93,16 +93,19 @@ def _deploy(
         scope = _scope(platform, topic, schema, changes, consent, plan)
         if scope != Scope.NONE:
             check_running(platform, topic)
-        version, kept = _numbered(platform, topic, text, max(schema.version, active.version + 1 if active else 1))
-        # Read again, because what is kept must stay readable.
-        numbered = schema_from_json(kept, source)
-        platform.step("before keep")
-        platform.schemas.keep(topic, version, kept)
-        return _deployed(platform, topic, numbered, active, changes, scope, consent, lease, progress)
+        numbered = _kept(platform, topic, text, source, max(schema.version, active.version + 1 if active else 1))
+        # A batch that was begun under the old schema would be repeated with it, whatever keys the new one has.
+        settle(held, active)
+        kind = changes.kind.value
+        operation = new_operation(
+            held, Work.DEPLOY, schema=numbered, active=active, scope=scope, accept=consent.missing, classification=kind
+        )
+        stage = Stage.GOING if scope == Scope.NONE else Stage.BUILDING
+        return Deployed(numbered, True, scope, execute(held, begin(held, operation, stage), progress))
 
 
 def _audit(platform: Platform, topic: str, deployed: Deployed, source: str, action: str) -> None:
-    """A version is recorded once, whatever was interrupted; that old rows follow it, as often as they do."""
+    """Record a version once, even after an interruption; record every re-curation of old rows."""
     details, log = {"version": deployed.schema.version, "file": source}, platform.rules.databases.ops_table("audit_log")
     rows = platform.catalog.select(log, ["details"], {"topic_name": topic})
     versions = {json.loads(row["details"]).get("version") for row in rows if row["details"]}
@@ -122,46 +125,15 @@ def unapproved_keys(
     return plan.leaving if leaves and not agrees(consent.missing, plan.leaving) else 0
 
 
-def _again(
-    platform: Platform, topic: str, active: Schema, consent: Consent, lease: Lease, progress: Progress
-) -> Deployed:
+def _again(held: HeldTopic, active: Schema, consent: Consent, progress: Progress) -> Deployed:
     """The active schema once more: nothing is left to do, unless old rows shall follow it."""
-    curated = platform.rules.databases.curated_table(active.table_name)
-    if not consent.recurate or not has_rows(platform, curated):
+    curated = held.platform.rules.databases.curated_table(active.table_name)
+    if not consent.recurate or not has_rows(held.platform, curated):
         return Deployed(active, False)
-    check_running(platform, topic)
-    settle(platform, topic, active, lease)
-    found = rebuild_held(platform, topic, active, lease, scope=Scope.CURATED, accept=consent.missing, progress=progress)
+    check_running(held.platform, held.topic)
+    settle(held, active)
+    found = rebuild_held(held, active, scope=Scope.CURATED, accept=consent.missing, progress=progress)
     return Deployed(active, False, Scope.CURATED, found)
-
-
-def _deployed(
-    platform: Platform,
-    topic: str,
-    schema: Schema,
-    active: Schema | None,
-    changes: Difference,
-    scope: Scope,
-    consent: Consent,
-    lease: Lease,
-    progress: Progress,
-) -> Deployed:
-    # A batch that was begun under the old schema would be repeated with it, whatever keys the new one has.
-    settle(platform, topic, active, lease)
-    operation = new_operation(
-        platform,
-        topic,
-        Work.DEPLOY,
-        schema=schema,
-        active=active,
-        scope=scope,
-        accept=consent.missing,
-        classification=changes.kind.value,
-        lease=lease,
-    )
-    stage = Stage.GOING if scope == Scope.NONE else Stage.BUILDING
-    comparison = execute(platform, begin(platform, operation, stage, lease), lease, progress)
-    return Deployed(schema, True, scope, comparison)
 
 
 def _scope(
@@ -182,19 +154,21 @@ def _scope(
         return Scope.NONE
     if consent.recurate:
         return Scope.CURATED
-    # Rows that would leave Curated are no matter of course, even where the schema only adds.
+    # Rows do not leave Curated without consent, even if the schema only adds.
     is_free = plan is not None and plan.needs == "recurate" and plan.leaving == 0
     asks = consent.recurate is None and changes.kind == Kind.ADDITIVE
     return Scope.CURATED if asks and is_free else Scope.NONE
 
 
-def _numbered(platform: Platform, topic: str, text: str, version: int) -> tuple[int, str]:
-    """The file under the first number that is free; one that was kept and never became active has used its own up."""
-    while True:
-        kept = _with_version(text, version)
-        if platform.schemas.text(topic, version) in (None, kept):
-            return version, kept
+def _kept(platform: Platform, topic: str, text: str, source: str, version: int) -> Schema:
+    """Keep the file under the first free number; a version that was kept and never activated has used up its own."""
+    while platform.schemas.text(topic, version) not in (None, kept := _with_version(text, version)):
         version += 1
+    # Read again, because what is kept must stay readable.
+    numbered = schema_from_json(kept, source)
+    platform.step("before keep")
+    platform.schemas.keep(topic, version, kept)
+    return numbered
 
 
 def _with_version(text: str, version: int) -> str:

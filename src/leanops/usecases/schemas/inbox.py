@@ -41,7 +41,7 @@ def _taken(platform: Platform, pending: Pending) -> Verdict:
         what = str(blocked).partition("; ")[0]
         return refuse(intake, pending, candidate.data, [_unasked(pending, what, "all|N")])
     platform.schemas.clear_failed(pending.topic)
-    # Last, so that whatever a crash leaves undone is done when the file is seen again.
+    # Last, so that a crash before it is made up for when the file is seen again.
     platform.schemas.withdraw(pending.topic, pending.name, candidate.data)
     return Verdict(pending, Outcome.ACTIVE if deployed.is_new else Outcome.UNCHANGED, deployed.schema.version)
 
@@ -60,7 +60,7 @@ def _held_up(platform: Platform, topic: str) -> str | None:
 
 
 def _deployed(platform: Platform, pending: Pending, candidate: Candidate) -> Deployed:
-    """The file as it was deployed; raises InvalidSchemaError with what key and rows say against it."""
+    """Deploy the file; raises InvalidSchemaError with the problems that its key or the rows have."""
     schema, consent = candidate.schema, Consent(missing=Accept.NONE)
     problems = list(_missing_key(platform, schema))
     if problems:
@@ -78,7 +78,7 @@ def _unasked(pending: Pending, what: str, many: str) -> Problem:
 
 
 def _missing_key(platform: Platform, schema: Schema) -> Iterator[Problem]:
-    sealed = [f"/payload_columns/{at}/pii" for at, one in enumerate(schema.payload_columns) if one.pii == "hmac"]
+    sealed = [f"/payload_columns/{at}/pii" for at, column in enumerate(schema.payload_columns) if column.pii == "hmac"]
     if platform.secret is None:
         for pointer in [*(["/keys/pii"] if schema.keys.pii else []), *sealed]:
             yield Problem(Code.NO_PII_KEY, pointer, "asks for an HMAC and no key is set", "set LEANOPS_PII_KEY")

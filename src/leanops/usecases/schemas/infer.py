@@ -1,4 +1,4 @@
-"""A first schema from RAW: what the events hold, by the transforms of the cycle itself."""
+"""Proposes a first schema from what the events in RAW hold, read by the transforms of the cycle itself."""
 
 import json
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from leanops.usecases.schemas.raw_sample import RawEvents, raw_rows, read_events
 from leanops.usecases.topics.registry import find_topic
 
 SAMPLE = 100_000
-"""About so many events are read where nobody says how many."""
+"""About how many events are read by default."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Inferred:
 
 
 def infer_schema(platform: Platform, lake: Lake, topic: str, *, sample: int = SAMPLE) -> Inferred:
-    """A schema that takes every event seen; from all of RAW, or about `sample` of its rows."""
+    """Propose a schema that accepts every event read: all of RAW, or about `sample` rows of it."""
     find_topic(platform, topic)
     raw = platform.catalog.load(platform.rules.databases.raw_table(topic))
     count = raw_rows(raw) if raw else 0
@@ -62,7 +62,7 @@ def _inferred(topic: str, table_name: str, events: RawEvents, *, is_sample: bool
     good = events.counts["rows"] - events.counts["parse_errors"]
     cells = infer.texts(events.read.where("rule IS NULL"), events.positions)
     rows = infer.measured(cells).collect() if good else []
-    seen = sorted((_seen(row, events.kinds[row["path"]]) for row in rows), key=lambda one: one.path.encode())
+    seen = sorted((_seen(row, events.kinds[row["path"]]) for row in rows), key=lambda path: path.path.encode())
     if not seen:
         raise UsageError(f"no event of topic {topic!r} holds a value; see: leanops errors list --topic {topic}")
     proposal = propose(seen, good, good - events.counts["missing_keys"])
@@ -77,7 +77,7 @@ def _inferred(topic: str, table_name: str, events: RawEvents, *, is_sample: bool
         keys=dict(proposal.keys),
         columns=proposal.columns,
         notes=proposal.notes,
-        never_filled=tuple(sorted({*events.kinds, *events.positions} - {one.path for one in seen})),
+        never_filled=tuple(sorted({*events.kinds, *events.positions} - {path.path for path in seen})),
     )
 
 
@@ -100,7 +100,7 @@ def _seen(row: Any, kinds: set[Kind]) -> Seen:
 def proposed_text(table_name: str, proposal: Proposal) -> str:
     """The schema file of a proposal."""
     keys = {"keys": dict(proposal.keys)} if proposal.keys else {}
-    said = {
+    members = {
         "table_name": table_name,
         "version": 1,
         "description": " ".join(["Inferred from RAW.", *(f"{note}." for note in proposal.notes)]),
@@ -108,4 +108,4 @@ def proposed_text(table_name: str, proposal: Proposal) -> str:
         "envelope_columns": [{"name": "message_id", "type": "STRING"}, {"name": "publish_time", "type": "TIMESTAMP"}],
         "payload_columns": [column.definition() for column in proposal.columns],
     }
-    return json.dumps(said, ensure_ascii=False, indent=2) + "\n"
+    return json.dumps(members, ensure_ascii=False, indent=2) + "\n"

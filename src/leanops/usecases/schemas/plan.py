@@ -1,4 +1,4 @@
-"""A schema tried on real rows: nothing is written, and every cast and rule is the cycle's own."""
+"""Tries a schema on real rows with the casts and rules of the cycle itself. Nothing is written."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -39,11 +39,11 @@ from leanops.usecases.topics.registry import find_topic
 
 Tell = Callable[[str], None]
 ALL = 1_000_000
-"""Up to so many rows are all read where nobody says how many."""
+"""By default, up to this many rows are all read."""
 
 
 def silent(_step: str) -> None:
-    """Nobody looks."""
+    """Report no progress."""
 
 
 def plan_schema(
@@ -63,8 +63,8 @@ def failing_rows(platform: Platform, lake: Lake, topic: str, new: Schema) -> Dat
     rows = _Work(platform, lake, topic, new).rows(None)
     if rows is None:
         raise UsageError(f"topic {topic!r} has no events yet; publish some, then try again")
-    said = judged(rows.frame, sources_of(new, rows.paths, rows.columns))
-    return said.where("failures IS NOT NULL").select("message_id", "record_key", "failures")
+    verdicts = judged(rows.frame, sources_of(new, rows.paths, rows.columns))
+    return verdicts.where("failures IS NOT NULL").select("message_id", "record_key", "failures")
 
 
 @dataclass(frozen=True)
@@ -123,7 +123,7 @@ class _Work:
             **{**counts.asDict(), "leaving": counts["leaving"] + others},
             failures=tuple(
                 sorted(
-                    (_group(one, self._hidden(rows)) for one in found),
+                    (_group(group, self._hidden(rows)) for group in found),
                     key=lambda group: (-group.rows, group.column, group.rule),
                 )
             ),
@@ -135,7 +135,7 @@ class _Work:
         return self._completed(plan)
 
     def _hidden(self, rows: _Rows) -> set[str]:
-        """Columns that hold what is PII today, whichever way they name it, though the new schema may not say so."""
+        """Columns that hold what is PII under the active schema, whatever they are called in the new one."""
         if self.active is None:
             return set()
         sealed = {_place(one) for one in sources_of(self.active, rows.paths, rows.columns) if one.column.pii}
@@ -145,7 +145,7 @@ class _Work:
         return {one.column.name for one in sources_of(self.new, rows.paths, rows.columns) if _place(one) in sealed}
 
     def rows(self, sample: int | None) -> _Rows | None:
-        """Standardized at its head, or RAW as the schema would read it; None where there is nothing to read."""
+        """Standardized at its head, or RAW as the schema would read it; None if there is nothing to read."""
         count = self._current()
         if self.standardized is None or self.standardized.head is None or not count or self.difference.needs_raw:
             return self._from_raw(sample)
@@ -217,7 +217,7 @@ class _Work:
         return unread + behind.count() - kept.count()
 
     def _unseen(self, rows: _Rows, judged: int) -> tuple[Unseen, ...]:
-        """Paths the schema names and no event has; key, version and period are looked for where RAW is read."""
+        """Paths the schema names and no event has; key, version and period are included if RAW is read."""
         if rows.events:
             events = rows.events.counts["rows"] - rows.events.counts["parse_errors"]
             return unseen_paths(self.new, real_paths(rows.events.kinds).keys(), events, with_keys=True)
@@ -227,7 +227,7 @@ class _Work:
         return unseen_paths(self.new, (rows.paths.keys() | set(wanted)) - absent, judged, with_keys=False)
 
     def _completed(self, plan: SchemaPlan) -> SchemaPlan:
-        """The plan with what would be done to the tables, and what a deployment would say against it."""
+        """The plan with what would be done to the tables, and the problems a deployment would report."""
         tables = self._tables()
         changes = bool(plan.changed or plan.resolved) or (plan.is_sample and self.difference.changes_rows)
         needs = needed(self.new, self.difference, tables, old_rows_change=changes)

@@ -1,4 +1,4 @@
-"""Whether a schema has to be tried on rows before it goes live, and what speaks against it then."""
+"""Tries a schema on rows before it is deployed, if they could speak against it."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,12 +14,12 @@ from leanops.usecases.platform import Platform
 from leanops.usecases.schemas.deploy import Consent, unapproved_keys
 
 LOOKED_AT = 10_000
-"""About so many events are asked whether they have the keys of a file that nobody looks at."""
+"""About how many events are searched for the keys of a file that nobody reviews."""
 
 
 @dataclass(frozen=True)
 class Gate:
-    """What rows say of a schema before it is deployed."""
+    """The result of trying a schema on rows before it is deployed."""
 
     plan: SchemaPlan | None
     problems: list[Problem]
@@ -37,7 +37,7 @@ def gate(
     accept_unseen: bool = False,
     is_shown: bool = False,
 ) -> Gate:
-    """Try a schema on rows, where they could speak against it or somebody looks at the plan."""
+    """Try a schema on rows, if they could speak against it or somebody reads the plan."""
     plan = plan_on_rows(platform, topic, schema, changes, is_shown=is_shown, recurates=bool(consent.recurate))
     if plan is None:
         return Gate(None, [], 0)
@@ -54,7 +54,7 @@ def plan_on_rows(
     is_shown: bool = False,
     recurates: bool = False,
 ) -> SchemaPlan | None:
-    """The plan, for which Spark is started; None where no row could change what is done, and nobody looks at it."""
+    """The plan, for which Spark is started; None if no row could change what is done and nobody reads it."""
     if found.kind is Kind.NEUTRAL and not recurates:
         return None
     decides = recurates or _decides(platform, schema, found)
@@ -87,13 +87,13 @@ def _changes_keys(schema: Schema, found: Difference) -> bool:
 
 
 def problems_on_rows(schema: Schema, plan: SchemaPlan, *, accept_unseen: bool = False) -> list[Problem]:
-    """What rows say against a schema: too many lack a critical value, or no event has its key, version or period."""
-    unseen = [] if accept_unseen else [one.problem() for one in plan.unseen_keys]
+    """The problems found on rows: too many lack a critical value, or no event has the key, version or period."""
+    unseen = [] if accept_unseen else [path.problem() for path in plan.unseen_keys]
     return [*missing_values(schema, plan), *unseen]
 
 
 def missing_values(schema: Schema, plan: SchemaPlan) -> Iterator[Problem]:
-    """The critical columns that rows lack, where those are more than the schema's own policy lets pass in a batch."""
+    """The critical columns that rows lack, if more rows do than the schema's own policy lets pass in a batch."""
     most = schema.policies.cde_error_rate_fail
     if most is None or not plan.judged or plan.cde_missing / plan.judged <= most:
         return

@@ -1,4 +1,4 @@
-"""RAW as a schema would read it: the rows a rebuilt Standardized would hold; nothing is written."""
+"""Reads RAW the way a schema would: the rows a rebuilt Standardized would hold. Nothing is written."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,8 +9,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from leanops.domain.payload.evolution import plan_columns, real_paths
-from leanops.domain.payload.fast_flatten import learn
-from leanops.domain.payload.flatten import Kind, ParseError, flat
+from leanops.domain.payload.flatten import Kind
 from leanops.domain.schema.model import Keys, Schema
 from leanops.domain.schema.parse import DEFAULT_KEY_PATH, DEFAULT_PERIOD_PATHS
 from leanops.domain.table.history import TableView
@@ -18,19 +17,19 @@ from leanops.ports.tables import Lake
 from leanops.transforms import standardize as rows
 from leanops.transforms.flatten import cells, observed_kinds
 from leanops.transforms.judge_plan import sampled
-from leanops.usecases.pipeline.standardize import SAMPLE, flatten_plan
+from leanops.usecases.pipeline.standardize import flatten_plan, sampled_kinds
 from leanops.usecases.platform import Platform
 
 
 @dataclass(frozen=True)
 class RawEvents:
-    """Rows of RAW with their keys and cells; `positions` says which column holds a path, all others are in `extra`."""
+    """Rows of RAW with their keys and cells; `positions` maps paths to columns, all other paths are in `extra`."""
 
     read: DataFrame
     positions: Mapping[str, str]
     kinds: Mapping[str, set[Kind]]
     counts: Mapping[str, int]
-    """rows, parse_errors, missing_keys, and those that are counted beside the balance of a batch."""
+    """rows, parse_errors, missing_keys, and the counts beside the balance of a batch."""
 
     def free(self) -> None:
         """Give back what is held in memory and on disk."""
@@ -46,9 +45,10 @@ def read_events(platform: Platform, lake: Lake, topic: str, raw: TableView, keys
     """Flatten RAW, or about a share of it; the caller frees it."""
     assert raw.head is not None
     lake.fit(int(raw_rows(raw) * share))
-    found = sampled(lake.at(raw.name, raw.head), "message_id", share)
-    plan = flatten_plan(platform, topic, keys, platform.rules.limits, _expected(platform, found))
-    read = rows.keyed(cells(found, plan), keys).persist(StorageLevel.MEMORY_AND_DISK)
+    sample, rules = sampled(lake.at(raw.name, raw.head), "message_id", share), platform.rules
+    expected = sampled_kinds(sample, rules.limits, rules.tables.columns)
+    plan = flatten_plan(platform, topic, keys, rules.limits, expected)
+    read = rows.keyed(cells(sample, plan), keys).persist(StorageLevel.MEMORY_AND_DISK)
     is_event = F.col("rule").isNull()
     figures: Any = read.agg(
         F.collect_set("observed").alias("observed"),
@@ -60,17 +60,6 @@ def read_events(platform: Platform, lake: Lake, topic: str, raw: TableView, keys
     counts = {name: int(figures[name]) for name in ("rows", "parse_errors", "missing_keys", *rows.COUNTED)}
     positions = dict(zip(plan.expected, plan.columns, strict=True))
     return RawEvents(read, positions, observed_kinds(figures["observed"]), counts)
-
-
-def _expected(platform: Platform, raw: DataFrame) -> dict[str, Kind]:
-    """The shape of some payloads; one of another shape gets its cells too, only more slowly."""
-    found = []
-    for row in raw.select("json_payload").limit(SAMPLE).collect():
-        try:
-            found.append(flat(row.json_payload or "", platform.rules.limits))
-        except ParseError:
-            continue
-    return dict(list(learn(found).items())[: platform.rules.tables.columns])
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Schema files that wait are judged by what files and registry say: no table is read and no engine is started."""
+"""Judges waiting schema files by the files and the registry alone: no table is read and no engine is started."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -21,7 +21,7 @@ LONGEST_GAP = 1_000
 
 @dataclass(frozen=True)
 class Intake:
-    """What judging needs, which is less than a platform."""
+    """The ports that judging needs; a Lambda function has no more."""
 
     schemas: Schemas
     state: StateStore
@@ -33,10 +33,10 @@ class Outcome(StrEnum):
 
     ACTIVE = "active"
     UNCHANGED = "unchanged"
-    """It says what the active schema says."""
+    """It has the content of the active schema."""
     FAILED = "failed"
     SOUND = "sound"
-    """Nothing speaks against it but, perhaps, the rows."""
+    """It has no problem, unless its rows have."""
     WAITING = "waiting"
     """Another worker has its topic."""
     GONE = "gone"
@@ -44,7 +44,7 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True)
 class Candidate:
-    """A file that may become active, as far as files and registry tell."""
+    """A file that may become active, as far as files and registry show."""
 
     data: bytes
     text: str
@@ -68,8 +68,8 @@ class Verdict:
         return f"{printable(self.pending.topic)}: {self.what()}"
 
     def what(self) -> str:
-        """The same, where it is clear which topic is meant."""
-        said = {
+        """The same without the topic."""
+        sentences = {
             Outcome.ACTIVE: f"is schema version {self.version} now",
             Outcome.UNCHANGED: f"says what schema version {self.version} says; nothing changed",
             Outcome.FAILED: f"is refused: {self._first_problem()}",
@@ -77,7 +77,7 @@ class Verdict:
             Outcome.WAITING: f"waits: {self.reason}",
             Outcome.GONE: "is gone",
         }
-        return f"{printable(self.pending.name)} {said[self.outcome]}"
+        return f"{printable(self.pending.name)} {sentences[self.outcome]}"
 
     def _first_problem(self) -> str:
         more = f" (and {len(self.problems) - 1} more problems)" if self.problems[1:] else ""
@@ -86,7 +86,7 @@ class Verdict:
 
 
 def judge(intake: Intake, pending: Pending) -> Verdict:
-    """Whether a file may become active; one that may not is put into failed/. Judging it twice changes nothing."""
+    """Judge whether a file may become active; one that may not is moved to failed/. Judging twice changes nothing."""
     data = intake.schemas.read_pending(pending.topic, pending.name)
     if data is None:
         return Verdict(pending, Outcome.GONE)
@@ -112,7 +112,7 @@ def judge(intake: Intake, pending: Pending) -> Verdict:
 
 
 def refuse(intake: Intake, pending: Pending, data: bytes, problems: Sequence[Problem]) -> Verdict:
-    """Put a file into failed/ with a report of every problem; the registry knows where the topic has no schema."""
+    """Move a file to failed/ with a report of every problem, and note it in the registry if the topic has no schema."""
     verdict = Verdict(pending, Outcome.FAILED, problems=tuple(problems))
     _note_error(intake, pending.topic, verdict.what())
     report = {
@@ -137,7 +137,7 @@ def breaking_problems(schema: Schema, found: Difference) -> Iterator[Problem]:
 
 
 def table_problems(schemas: Schemas, topic: str, active: Schema | None, schema: Schema) -> Iterator[Problem]:
-    """A Curated table is one topic's, for good."""
+    """A Curated table belongs to one topic for good."""
     if active and active.table_name != schema.table_name:
         renamed = f"is {active.table_name!r} today and cannot be renamed"
         yield Problem(Code.TABLE_RENAMED, "/table_name", renamed, "keep the name of today")
@@ -149,7 +149,7 @@ def table_problems(schemas: Schemas, topic: str, active: Schema | None, schema: 
 
 
 def version_problems(active: Schema | None, schema: Schema) -> Iterator[Problem]:
-    """A version may leave a gap, but not use up the numbers of those to come."""
+    """A version may leave a gap, but not use up the numbers of later ones."""
     at_most = (active.version if active else 0) + LONGEST_GAP
     if schema.version > at_most:
         far = f"{schema.version} is more than {LONGEST_GAP:,} above the active version"
@@ -157,7 +157,7 @@ def version_problems(active: Schema | None, schema: Schema) -> Iterator[Problem]
 
 
 def _note_error(intake: Intake, topic: str, reason: str) -> None:
-    """A bad file is no reason to touch a topic that has a schema, or one that a person paused."""
+    """Note a bad file, but leave alone a topic that has a schema, or one that a person paused."""
     stored = intake.state.get(SCHEMA_REGISTRY, (topic,))
     if stored is None or stored.row["status"] not in (READY, ERROR) or stored.row["processing_enabled"]:
         return

@@ -1,4 +1,4 @@
-"""The background part that takes the schema files which wait, and finishes what stands on a topic."""
+"""The background part that takes waiting schema files and resumes unfinished operations."""
 
 import json
 import time
@@ -13,12 +13,12 @@ from leanops.usecases.workers import SCHEMAS, Tell
 
 SETTLED_S = 1.0
 HALF_S = 30.0
-"""How long a text that is no JSON must stay the same: it may be the first half of one."""
+"""How long a text that is not JSON must stay the same: it may be the first half of a file."""
 WHO = Actor("serve", "files")
 
 
 class SchemaPart:
-    """Schema files as a part: it remembers which are still being written, and why others wait."""
+    """Takes schema files; remembers which are still being written, and why others wait."""
 
     def __init__(
         self, platform: Platform, tell: Tell = lambda _part, _text: None, now_s: Callable[[], float] = time.monotonic
@@ -29,7 +29,7 @@ class SchemaPart:
         self._problems: dict[Pending, str] = {}
 
     def turn(self) -> int:
-        """Finish operations that a crash left, then take every file that has stopped changing; how many there were."""
+        """Resume unfinished operations, then take every file that has stopped changing; returns how many there were."""
         from leanops.usecases.operations.unfinished import resume_unfinished
 
         finished = resume_unfinished(self._platform, lambda line: self._tell(SCHEMAS, line))
@@ -44,7 +44,7 @@ class SchemaPart:
         return next(iter(self._problems.values()), None)
 
     def _guarded(self, pending: Pending) -> bool:
-        """A file that cannot be taken stops no other."""
+        """Take a file; one that cannot be taken does not stop the others."""
         try:
             taken = self._is_settled(pending) and self._take(pending)
         except Exception as failure:  # noqa: BLE001 - a file that fails, however it does, does not stop the others
@@ -56,7 +56,7 @@ class SchemaPart:
         return taken
 
     def _is_settled(self, pending: Pending) -> bool:
-        """Whether a file has been the same for a while: one that is being copied is read half."""
+        """Whether a file has been the same for a while; one that is being copied would be read by half."""
         data = self._platform.schemas.read_pending(pending.topic, pending.name) or b""
         content, now = sha256(data).hexdigest(), self._now_s()
         known, since = self._seen.get(pending, ("", now))

@@ -1,7 +1,7 @@
-"""Discovery: the topics of a Pub/Sub project compared with ours; new ones are taken in, gone ones are marked."""
+"""Discovery: the topics of a Pub/Sub project compared with ours; new ones are registered, gone ones are marked."""
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
@@ -34,7 +34,7 @@ class Action(StrEnum):
 
 @dataclass(frozen=True)
 class Wanted:
-    """Which topics of a project are taken in."""
+    """Which topics of a project are registered."""
 
     prefix: str = ""
     labels: Mapping[str, str] = field(default_factory=dict)
@@ -54,17 +54,17 @@ class Found:
 
 @dataclass(frozen=True)
 class _Comparison:
-    """A project beside the registry."""
+    """A project compared with the registry."""
 
+    project: str
     listed: Mapping[str, ListedTopic]
-    wanted: Mapping[str, ListedTopic]
+    wanted: Collection[str]
     rows: Mapping[str, Mapping[str, Any]]
     subscriptions: Mapping[str, Subscription]
     pattern: str
-    found: Sequence[Found] = ()
 
     def subscription_of(self, topic: str) -> str:
-        """The id of the topic's subscription, there or not."""
+        """The id of the topic's subscription, whether or not it exists."""
         return self.pattern.replace("{topic}", topic)
 
 
@@ -79,31 +79,31 @@ def discover(
 ) -> list[Found]:
     """Every topic of the project that is wanted or was registered from it, and what was done, or would be.
 
-    A topic that cannot be taken in stops no other; what a run left undone the next one does. `subscription` is the
-    id of a topic's subscription, as the bridge looks for it.
+    A topic that fails does not stop the others; what a run left undone, the next one does. `subscription` is the id
+    of a topic's subscription, as the bridge looks for it.
     """
     if dry_run:
-        return list(_compare(platform, listing, wanted, subscription).found)
+        return _compare(platform, listing, wanted, subscription)[1]
     with held(platform, LEASE):
-        seen = _compare(platform, listing, wanted, subscription)
-        _add(platform, listing.project, seen)
-        done = [_done(listing, queue, seen, found) for found in seen.found]
-        _mark(platform, listing.project, seen, done)
+        seen, planned = _compare(platform, listing, wanted, subscription)
+        _add(platform, seen, planned)
+        done = [_done(listing, queue, seen, topic) for topic in planned]
+        _mark(platform, seen, done)
         _audit(platform, listing.project, done)
     return done
 
 
 def _audit(platform: Platform, project: str, done: Sequence[Found]) -> None:
     for action in (Action.NEW, Action.REPAIRED, Action.BACK, Action.GONE):
-        names = [one.topic for one in done if one.action is action]
+        names = [found.topic for found in done if found.action is action]
         if names:
             record_action(platform, "topics discover", names, {"project": project, "action": action.value})
 
 
-def tfvars(platform: Platform, found: Iterable[Found]) -> bytes:
-    """The variables file of the infrastructure: every topic registered, gone or not, and every new one, by name."""
+def tfvars(platform: Platform, discovered: Iterable[Found]) -> bytes:
+    """The variables file of the infrastructure: every registered topic, gone or not, and every new one, by name."""
     names = {topic.name for topic in list_topics(platform)}
-    names |= {one.topic for one in found if one.action is Action.NEW}
+    names |= {found.topic for found in discovered if found.action is Action.NEW}
     topics = {
         name: {"queue": queue_name(name), "table": platform.rules.databases.raw_table(name).partition(".")[2]}
         for name in sorted(names)
@@ -111,37 +111,33 @@ def tfvars(platform: Platform, found: Iterable[Found]) -> bytes:
     return json.dumps({"topics": topics}, indent=2).encode() + b"\n"
 
 
-def _compare(platform: Platform, listing: TopicListing, wanted: Wanted, pattern: str) -> _Comparison:
+def _compare(
+    platform: Platform, listing: TopicListing, wanted: Wanted, pattern: str
+) -> tuple[_Comparison, list[Found]]:
+    """The project compared with the registry, and what is to be done with each topic."""
     listed = {topic.name: topic for topic in listing.topics()}
+    chosen = {name for name, topic in listed.items() if wanted.takes(topic)}
     registry = platform.rules.databases.ops_table("topic_registry")
     rows = {row["topic_name"]: row for row in platform.catalog.select(registry, list(OPS["topic_registry"].columns))}
     registered = {topic.name for topic in list_topics(platform)}
-    seen = _Comparison(
-        listed,
-        {name: topic for name, topic in listed.items() if wanted.takes(topic)},
-        rows,
-        listing.subscriptions(),
-        pattern,
-    )
-    found: list[Found] = []
+    seen = _Comparison(listing.project, listed, chosen, rows, listing.subscriptions(), pattern)
+    planned: list[Found] = []
     for name in sorted({*listed, *rows}):
-        one = _judged(name, listing.project, seen, registered)
-        if one is None:
-            continue
-        found.append(_with_subscription(one, seen))
-        if found[-1].action is Action.NEW:
-            registered.add(name)
-    return replace(seen, found=found)
+        if judged := _judged(name, seen, registered):
+            planned.append(_with_subscription(judged, seen))
+            if planned[-1].action is Action.NEW:
+                registered.add(name)
+    return seen, planned
 
 
-def _judged(name: str, project: str, seen: _Comparison, registered: set[str]) -> Found | None:
-    """What is to be done with a topic; None where it concerns neither the project nor the wish."""
+def _judged(name: str, seen: _Comparison, registered: set[str]) -> Found | None:
+    """What is to be done with a topic; None if it is neither wanted nor registered from the project."""
     row = seen.rows.get(name, {})
     if name not in seen.listed:
-        is_gone = row.get("project") == project and row.get("status") != GONE
+        is_gone = row.get("project") == seen.project and row.get("status") != GONE
         return Found(name, Action.GONE, "no longer in the project; its data stays") if is_gone else None
     if name in registered:
-        if row.get("project") not in (None, project):
+        if row.get("project") not in (None, seen.project):
             elsewhere = f"it is registered from project {row['project']}"
             return Found(name, Action.REFUSED, elsewhere) if name in seen.wanted else None
         if row.get("status") == GONE:
@@ -157,27 +153,27 @@ def _judged(name: str, project: str, seen: _Comparison, registered: set[str]) ->
 
 
 def _with_subscription(found: Found, seen: _Comparison) -> Found:
-    """A topic that is taken in needs its subscription; one that is not ours stays as it is, and is told."""
+    """The topic as its subscription allows: a missing one is created, one that is not ours is reported."""
     name = seen.subscription_of(found.topic)
     if found.action in (Action.REFUSED, Action.GONE) or found.topic not in seen.wanted:
         return found
-    there = seen.subscriptions.get(name)
-    if there is None:
+    subscription = seen.subscriptions.get(name)
+    if subscription is None:
         return replace(found, action=Action.REPAIRED) if found.action is Action.KNOWN else found
-    reason = _trouble(name, there, found.topic)
+    reason = _trouble(name, subscription, found.topic)
     return Found(found.topic, Action.FAILED, reason) if reason else found
 
 
-def _trouble(name: str, there: Subscription, topic: str) -> str | None:
+def _trouble(name: str, subscription: Subscription, topic: str) -> str | None:
     """What a person has to do about a subscription before it can be read for the topic."""
-    if there.topic is None:
+    if subscription.topic is None:
         return (
             f"subscription {name} belongs to a deleted topic or to another project's; "
             "let the bridge empty it first, then delete it and discover again"
         )
-    if there.topic != topic:
-        return f"subscription {name} belongs to topic {there.topic}; set another subscription in [bridge]"
-    if not there.is_ours:
+    if subscription.topic != topic:
+        return f"subscription {name} belongs to topic {subscription.topic}; set another subscription in [bridge]"
+    if not subscription.is_ours:
         label = "=".join(OUR_LABEL)
         return f"subscription {name} may have another reader; if it is for the bridge, add the label {label} to it"
     return None
@@ -187,15 +183,15 @@ def _is_taken_in(found: Found, seen: _Comparison) -> bool:
     return found.action not in (Action.REFUSED, Action.GONE, Action.FAILED) and found.topic in seen.wanted
 
 
-def _add(platform: Platform, project: str, seen: _Comparison) -> None:
-    """Register what is not, or not wholly, registered; all together, because a commit for each would take minutes."""
-    names = [found.topic for found in seen.found if _is_taken_in(found, seen) and found.topic not in seen.rows]
+def _add(platform: Platform, seen: _Comparison, planned: Iterable[Found]) -> None:
+    """Register new topics and those half registered; all at once, because a commit for each would take minutes."""
+    names = [found.topic for found in planned if _is_taken_in(found, seen) and found.topic not in seen.rows]
     if names:
-        add_topics(platform, {name: Origin(project, seen.listed[name].labels) for name in names})
+        add_topics(platform, {name: Origin(seen.project, seen.listed[name].labels) for name in names})
 
 
 def _done(listing: TopicListing, queue: Queue, seen: _Comparison, found: Found) -> Found:
-    """Give a topic its queue and subscription; that comes last, so that a missing one tells what was left undone."""
+    """Give a topic its queue and its subscription last: while the subscription is missing, something is left to do."""
     subscription = seen.subscription_of(found.topic)
     if not _is_taken_in(found, seen) or subscription in seen.subscriptions:
         return found
@@ -207,7 +203,7 @@ def _done(listing: TopicListing, queue: Queue, seen: _Comparison, found: Found) 
     return found
 
 
-def _mark(platform: Platform, project: str, seen: _Comparison, done: Iterable[Found]) -> None:
+def _mark(platform: Platform, seen: _Comparison, done: Iterable[Found]) -> None:
     """Bring the rows of known topics up to date, in one commit and only where something changed."""
     now, changed = platform.clock(), []
     for found in done:
@@ -216,7 +212,7 @@ def _mark(platform: Platform, project: str, seen: _Comparison, done: Iterable[Fo
             continue
         labels = labels_text(seen.listed[found.topic].labels) if found.topic in seen.listed else row["labels"]
         status = GONE if found.action is Action.GONE else READY
-        after = {**row, "project": project, "labels": labels, "status": status}
+        after = {**row, "project": seen.project, "labels": labels, "status": status}
         if after != row:
             changed.append({**after, "updated_ts": now})
     if changed:

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any
 
 from leanops.domain.errors import TopicPausedError, UnknownTopicError
@@ -14,7 +15,7 @@ from leanops.usecases.platform import Platform
 
 READY, PAUSED, ERROR = "READY", "PAUSED", "ERROR"
 GONE = "GONE"
-"""In topic_registry: no longer in the project it was discovered in."""
+"""In topic_registry: no longer in the project where it was discovered."""
 
 
 @dataclass(frozen=True)
@@ -48,8 +49,8 @@ def add_topic(platform: Platform, topic: str, origin: Origin | None = None) -> T
 
 
 def register_topics(platform: Platform, topics: Sequence[str]) -> list[str]:
-    """Register topics for a person; the names of those that were not registered before."""
-    known = {found.name for found in list_topics(platform)}
+    """Register topics for a person; returns the names of those that were not registered before."""
+    known = {topic.name for topic in list_topics(platform)}
     add_topics(platform, dict.fromkeys(topics))
     new = [topic for topic in dict.fromkeys(topics) if topic not in known]
     record_action(platform, "topics add", new)
@@ -71,20 +72,21 @@ def resume_topics(platform: Platform, topics: Sequence[str], reason: str | None)
 
 
 def add_topics(platform: Platform, topics: Mapping[str, Origin | None]) -> None:
-    """Register topics and create their RAW tables, or none of them where one of the names cannot be had."""
-    known = {found.name for found in list_topics(platform)}
+    """Register topics and create their RAW tables, or none of them if one of the names is not allowed."""
+    known = {topic.name for topic in list_topics(platform)}
     for topic in topics:
         check_new_topic(topic, {*known, *topics})
     for topic in topics:
         platform.catalog.create(platform.rules.databases.raw_table(topic), RAW)
         if topic not in known:
             platform.schemas.make_place(topic)
-            _write(platform, None, topic, status=READY, processing_enabled=False, schema_version=None, reason=None)
+            row: Row = {"topic_name": topic, "status": READY, "processing_enabled": False}
+            platform.state.put(SCHEMA_REGISTRY, {**row, "updated_at": platform.now_ms()}, expected=None)
     _register(platform, topics)
 
 
 def _register(platform: Platform, topics: Mapping[str, Origin | None]) -> None:
-    """Write the topics to topic_registry, each once and all in one commit; a crash may have come before it."""
+    """Write the topics to topic_registry, each once and all in one commit; after a crash some may be missing there."""
     registry = platform.rules.databases.ops_table("topic_registry")
     platform.catalog.create(registry, OPS["topic_registry"])
     now = platform.clock()
@@ -110,23 +112,23 @@ def _register(platform: Platform, topics: Mapping[str, Origin | None]) -> None:
 
 def list_topics(platform: Platform) -> list[Topic]:
     """Every registered topic, by name."""
-    return sorted((_topic(stored) for stored in platform.state.rows(SCHEMA_REGISTRY)), key=lambda topic: topic.name)
+    return sorted((_topic(stored.row) for stored in platform.state.rows(SCHEMA_REGISTRY)), key=attrgetter("name"))
 
 
 def find_topic(platform: Platform, topic: str) -> Topic:
     """One registered topic; raises UnknownTopicError."""
-    return _topic(_stored(platform, topic))
+    return _topic(_stored(platform, topic).row)
 
 
 def check_running(platform: Platform, topic: str) -> None:
-    """Raise where a topic is paused: nobody's tables are replaced or moved meanwhile."""
-    found = find_topic(platform, topic)
-    if found.status == PAUSED:
-        raise TopicPausedError(topic, found.reason)
+    """Raise if a topic is paused: its tables are not replaced or moved meanwhile."""
+    registered = find_topic(platform, topic)
+    if registered.status == PAUSED:
+        raise TopicPausedError(topic, registered.reason)
 
 
 def pause_topic(platform: Platform, topic: str, reason: str | None, guard: Callable[[], None] = lambda: None) -> Topic:
-    """Stop processing a topic; its events keep arriving in RAW. The guard may refuse it once the topic was read."""
+    """Stop processing a topic; its events keep arriving in RAW. The guard may refuse it after the topic is read."""
     stored = _stored(platform, topic)
     guard()
     return _change(platform, stored, status=PAUSED, reason=reason)
@@ -138,28 +140,23 @@ def resume_topic(platform: Platform, topic: str) -> Topic:
 
 
 def undo_pause(platform: Platform, topic: str, reason: str) -> None:
-    """Process a topic again if it was paused for this reason; whoever is about to pause it is refused."""
+    """Process a topic again if it was paused for this reason; a pause that is about to be written is refused."""
     stored = _stored(platform, topic)
     is_ours = stored.row["status"] == PAUSED and stored.row["reason"] == reason
     _change(platform, stored, **({"status": READY, "reason": None} if is_ours else {}))
 
 
 def enable_topic(platform: Platform, topic: str, schema_version: int) -> Topic:
-    """Let cycles process a topic under this schema version; that an earlier file was bad is forgotten."""
+    """Let cycles process a topic under this schema version; the error of an earlier file is cleared."""
     stored = _stored(platform, topic)
     forget = {"status": READY, "reason": None} if stored.row["status"] == ERROR else {}
     return _change(platform, stored, processing_enabled=True, schema_version=schema_version, **forget)
 
 
 def _change(platform: Platform, stored: Stored, **changes: str | int | bool | None) -> Topic:
-    topic = str(stored.row["topic_name"])
-    _write(platform, stored.revision, topic, **{**stored.row, **changes})
-    return find_topic(platform, topic)
-
-
-def _write(platform: Platform, expected: int | None, topic: str, **columns: str | int | bool | None) -> None:
-    row: Row = {**columns, "topic_name": topic, "updated_at": platform.now_ms()}
-    platform.state.put(SCHEMA_REGISTRY, row, expected=expected)
+    row: Row = {**stored.row, **changes, "updated_at": platform.now_ms()}
+    platform.state.put(SCHEMA_REGISTRY, row, expected=stored.revision)
+    return _topic(row)
 
 
 def _stored(platform: Platform, topic: str) -> Stored:
@@ -169,8 +166,7 @@ def _stored(platform: Platform, topic: str) -> Stored:
     return stored
 
 
-def _topic(stored: Stored) -> Topic:
-    row = stored.row
+def _topic(row: Row) -> Topic:
     version, reason = row["schema_version"], row["reason"]
     return Topic(
         name=str(row["topic_name"]),

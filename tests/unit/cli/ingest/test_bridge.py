@@ -27,7 +27,7 @@ def no_cloud(monkeypatch: pytest.MonkeyPatch) -> None:
         (["--project", "p"], 2, "no subscriptions"),
         (["--project", "p", "--shard", "8/8"], 2, "does not exist"),
         (["--project", "p", "--subscription", "orders"], 2, "leanops topics add orders"),
-        (["--project", "p", "--subscription", "a/b=orders"], 2, "is no subscription id"),
+        (["--project", "p", "--subscription", "a/b=orders"], 2, "is not a subscription id"),
     ],
 )
 def test_what_is_missing_is_said_in_one_line(leanops: Leanops, words: list[str], code: int, said: str) -> None:

@@ -41,9 +41,9 @@ def test_a_problem_is_a_line_with_file_line_code_place_and_what_to_do(leanops: L
     ran = leanops("schema", "lint", "good.json", "bad.json")
     assert (ran.code, ran.err) == (3, "")
     assert ran.out.splitlines() == [
-        "bad.json:4: contradiction /payload_columns/0/rules/min: no INT lies between min '2' and max '1';"
+        "bad.json:4: contradiction /payload_columns/0/rules/min: no INT is between min '2' and max '1';"
         " lower it, or raise max",
-        "bad.json:5: bad_name /payload_columns/1/name: '100%,: x' is no name;"
+        "bad.json:5: bad_name /payload_columns/1/name: '100%,: x' is not a valid name;"
         " use lower case letters, digits and _, at most 128, no digit first",
         "2 problems in 1 of 2 files",
     ]
@@ -57,7 +57,7 @@ def test_programs_get_an_array_of_objects_also_when_there_is_nothing_to_say(lean
         "line": 4,
         "code": "contradiction",
         "pointer": "/payload_columns/0/rules/min",
-        "message": "no INT lies between min '2' and max '1'",
+        "message": "no INT is between min '2' and max '1'",
         "hint": "lower it, or raise max",
     }
     clean = leanops("schema", "lint", "--json", "good.json")
@@ -69,8 +69,8 @@ def test_annotations_are_escaped_as_github_wants_them(leanops: Leanops) -> None:
     ran = leanops("schema", "lint", "--format", "github", "a,b: 5%.json")
     assert ran.code == 3
     assert ran.out.splitlines()[1:] == [
-        "::error file=a%2Cb%3A 5%25.json,line=5,title=bad_name::/payload_columns/1/name: '100%25,: x' is no name;"
-        " use lower case letters, digits and _, at most 128, no digit first",
+        "::error file=a%2Cb%3A 5%25.json,line=5,title=bad_name::/payload_columns/1/name: '100%25,: x' is not a valid"
+        " name; use lower case letters, digits and _, at most 128, no digit first",
         "2 problems in 1 of 1 file",
     ]
 

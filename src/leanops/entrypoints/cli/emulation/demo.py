@@ -5,14 +5,16 @@ import shutil
 import sys
 import time
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from leanops.entrypoints.cli.emulation.emulate import TOPICS, opened, planned
-from leanops.entrypoints.cli.emulation.verdicts import conclude, print_balance, summarise, tell, written
-from leanops.entrypoints.cli.options import PROBLEMS
+from leanops.entrypoints.cli.emulation.verdicts import judge, print_balance, print_steps, summarise
 from leanops.entrypoints.cli.output import near, say
+
+if TYPE_CHECKING:
+    from leanops.emulation.report.numbers import Report
 
 Home = Annotated[Path, typer.Argument(metavar="PATH", help="Home of the demo, re-created each time.")]
 # With fewer, no row may move to another month on day 4.
@@ -28,16 +30,16 @@ def demo(path: Home = Path(".leanops-demo"), events: Events = 20_000, seed: Seed
     with opened(path, planned(TOPICS, seed), SETTINGS) as emulation:
         home = near(path.expanduser().resolve())
         say(f"Lean-Ops demo in {home}: four days of orders and payments, {events:,} events")
-        tell(emulation.play(_days(events)))
+        print_steps(emulation.play(_days(events)))
         verdict = emulation.verify()
-        tell(emulation.scenario.steps[-1:])
-    report, file = written(path, emulation.scenario, verdict, time.monotonic() - started)
-    print_balance(report)
-    summarise(report)
-    print_next(path.expanduser().resolve())
-    conclude(report, file)
-    if not report.passed:
-        raise typer.Exit(PROBLEMS)
+        print_steps(emulation.scenario.steps[-1:])
+
+    def show(report: "Report") -> None:
+        print_balance(report)
+        summarise(report)
+        print_next(path.expanduser().resolve())
+
+    judge(path, emulation.scenario, verdict, time.monotonic() - started, show=show)
 
 
 def _days(events: int) -> dict[str, int]:

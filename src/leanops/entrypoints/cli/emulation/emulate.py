@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from leanops.entrypoints.cli.emulation.verdicts import judge, tell
+from leanops.entrypoints.cli.emulation.verdicts import judge, print_steps
 from leanops.entrypoints.cli.options import Json
 from leanops.entrypoints.cli.output import say
 from leanops.entrypoints.cli.progress import shares
@@ -57,28 +57,28 @@ def clean(
 def day1(home: Home = HOME, events: Events = None) -> None:
     """Publish clean events while there is no schema: they wait in RAW."""
     with opened(home) as emulation:
-        tell(emulation.day1(_size("day1", events)))
+        print_steps(emulation.day1(_size("day1", events)))
 
 
 @app.command()
 def schema(home: Home = HOME) -> None:
     """Refuse wrong schema files, deploy the right ones, and process what waits."""
     with opened(home) as emulation:
-        tell(emulation.schema())
+        print_steps(emulation.schema())
 
 
 @app.command()
 def day2(home: Home = HOME, events: Events = None) -> None:
     """Publish corrections, drift and errors, and process them."""
     with opened(home) as emulation:
-        tell(emulation.day2(_size("day2", events)))
+        print_steps(emulation.day("day2", _size("day2", events)))
 
 
 @app.command()
 def day4(home: Home = HOME, events: Events = None) -> None:
     """Publish corrections that move events to other months, and process them."""
     with opened(home) as emulation:
-        tell(emulation.day4(_size("day4", events)))
+        print_steps(emulation.day("day4", _size("day4", events)))
 
 
 @app.command()
@@ -104,9 +104,9 @@ def full(
     started, scenario = time.monotonic(), planned(topics, seed, rates, through)
     scenario.check_size("day1", first)
     with opened(home, scenario) as emulation:
-        tell(emulation.play(sizes))
+        print_steps(emulation.play(sizes))
         verdict = emulation.verify()
-        tell(emulation.scenario.steps[-1:])
+        print_steps(emulation.scenario.steps[-1:])
     judge(home, emulation.scenario, verdict, time.monotonic() - started)
 
 

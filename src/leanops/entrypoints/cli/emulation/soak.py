@@ -1,5 +1,6 @@
 """A soak: events for a while, workers that are killed, and the tables compared with the ledger at the end."""
 
+import math
 import signal
 import time
 from collections.abc import Iterator
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from leanops.entrypoints.cli.emulation.emulate import HOME, Home, Seed, Topics, opened
-from leanops.entrypoints.cli.emulation.verdicts import judge, tell
+from leanops.entrypoints.cli.emulation.verdicts import judge, print_steps
 from leanops.entrypoints.cli.output import counted, say
 
 if TYPE_CHECKING:
@@ -41,21 +42,21 @@ def soak(
     from leanops.emulation.play.soak import SETTINGS, Soak, Wishes
     from leanops.emulation.scenario import SOAK, Scenario
 
-    seconds, every_s = seconds_of(lasts), seconds_of(kills) if kills else None
+    seconds, every_s = seconds_of(lasts), seconds_of(kills) if kills else math.inf
     scenario = Scenario(seed=seed, topics=topics, rates=rates, events={SOAK: seconds * rate}, rate=rate)
     # Rates that add up to more than 1 are refused before anything is removed.
     scenario.phase(SOAK)
     scenario.check_size(SOAK, scenario.events[SOAK])
     started, wishes = time.monotonic(), Wishes()
-    with _heard(wishes), opened(home, scenario, SETTINGS) as emulation:
+    with _handling_signals(wishes), opened(home, scenario, SETTINGS) as emulation:
         soaked = Soak(emulation, every_s, wishes).run()
-    tell(emulation.scenario.steps)
+    print_steps(emulation.scenario.steps)
     _summarise(soaked)
     judge(home, emulation.scenario, soaked.verdict, time.monotonic() - started)
 
 
 @contextmanager
-def _heard(wishes: "Wishes") -> Iterator[None]:
+def _handling_signals(wishes: "Wishes") -> Iterator[None]:
     """Turn signals into wishes, so that no worker stays behind."""
     last = 0.0
 
@@ -66,10 +67,10 @@ def _heard(wishes: "Wishes") -> Iterator[None]:
             last = time.monotonic()
             wishes.interrupt()
 
-    def end(_number: int, _frame: object) -> None:
-        wishes.end()
-
-    before = {number: signal.signal(number, do) for number, do in ((signal.SIGINT, interrupt), (signal.SIGTERM, end))}
+    before = {
+        signal.SIGINT: signal.signal(signal.SIGINT, interrupt),
+        signal.SIGTERM: signal.signal(signal.SIGTERM, lambda _number, _frame: wishes.end()),
+    }
     try:
         yield
     finally:

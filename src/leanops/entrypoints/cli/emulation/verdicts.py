@@ -1,6 +1,6 @@
-"""The steps and the verdict of an emulation, printed and as a page."""
+"""Prints the steps and the verdict of an emulation, and writes its report."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,40 +19,12 @@ SIDE_BY_SIDE = 4
 """Topics that fit next to each other on any terminal."""
 
 
-def tell(steps: "Iterable[Step]") -> None:
+def print_steps(steps: "Iterable[Step]") -> None:
     """Print every step as soon as it is done."""
     for step in steps:
         rows = f"{step.rows:,}" if step.rows else ""
         rate = f"{step.rows / step.seconds:,.0f}/s" if step.rows and step.seconds else ""
         say(f"  {step.phase:<7} {step.what:<28} {rows:>10} {step.seconds:>7.1f} s {rate:>10}".rstrip())
-
-
-def written(
-    home: Path, scenario: "Scenario", verdict: "Verdict", seconds: float | None = None
-) -> "tuple[Report, Path]":
-    """The report, and the file in the home that shows it."""
-    from leanops.emulation.report.numbers import report_of
-    from leanops.emulation.report.page import page_of
-    from leanops.emulation.scenario import REPORT
-
-    report = report_of(scenario, verdict, seconds)
-    file = home.expanduser().resolve() / REPORT
-    file.write_text(page_of(report), encoding="utf-8")
-    return report, file
-
-
-def judge(
-    home: Path, scenario: "Scenario", verdict: "Verdict", seconds: float | None = None, *, as_json: bool = False
-) -> None:
-    """Write the report, print its summary, and end with exit code 3 if it failed."""
-    report, file = written(home, scenario, verdict, seconds)
-    if as_json:
-        print_json(report.as_json() | {"report": str(file)})
-    else:
-        summarise(report)
-        conclude(report, file)
-    if not report.passed:
-        raise typer.Exit(PROBLEMS)
 
 
 def summarise(report: "Report") -> None:
@@ -69,8 +41,8 @@ def summarise(report: "Report") -> None:
     say(f"\nrows per period: {_periods(report)}")
     for name, check in report.failed():
         say(f"✗ {name}: {check.name}: {check.expected:,} expected, {check.found:,} found, {check.wrong:,} wrong", "red")
-        for wrong in check.examples:
-            say(f"    {wrong.message_id} {wrong.what}")
+        for example in check.examples:
+            say(f"    {example.message_id} {example.what}")
 
 
 def _periods(report: "Report") -> str:
@@ -90,7 +62,29 @@ def print_balance(report: "Report") -> None:
     print_table(("", "must be equal", "expected", "found"), rows, grouped=True)
 
 
-def conclude(report: "Report", file: Path) -> None:
-    """Print the last line, a link in terminals that know links."""
-    verdict = "verified" if report.passed else "FAILED"
-    say(f"\n{verdict}, in {report.seconds:,.0f} s; report: {near(file)}", f"link {file.as_uri()}")
+def judge(
+    home: Path,
+    scenario: "Scenario",
+    verdict: "Verdict",
+    seconds: float | None = None,
+    *,
+    as_json: bool = False,
+    show: "Callable[[Report], None]" = summarise,
+) -> None:
+    """Write the report into the home, print it, and end with exit code 3 if verification failed."""
+    from leanops.emulation.report.numbers import report_of
+    from leanops.emulation.report.page import page_of
+    from leanops.emulation.scenario import REPORT
+
+    report = report_of(scenario, verdict, seconds)
+    file = home.expanduser().resolve() / REPORT
+    file.write_text(page_of(report), encoding="utf-8")
+    if as_json:
+        print_json(report.as_json() | {"report": str(file)})
+    else:
+        show(report)
+        outcome = "verified" if report.passed else "FAILED"
+        # In a terminal that supports links, the line is one.
+        say(f"\n{outcome}, in {report.seconds:,.0f} s; report: {near(file)}", f"link {file.as_uri()}")
+    if not report.passed:
+        raise typer.Exit(PROBLEMS)

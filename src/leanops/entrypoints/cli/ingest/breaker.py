@@ -17,7 +17,7 @@ def show(as_json: Json = False) -> None:
     """Show the circuit breaker of every topic, open ones first."""
     with opened() as runtime:
         from leanops.usecases.topics.registry import list_topics
-        from leanops.views.breakers import breakers
+        from leanops.views.background import breakers
 
         statuses = breakers(runtime.platform.state, [topic.name for topic in list_topics(runtime.platform)])
     if as_json:

@@ -54,13 +54,13 @@ def bridge(
         from leanops.runtimes.bridge import subscriptions_of
         from leanops.usecases.ingest.known_topics import topic_names
 
-        def mine() -> dict[str, str]:
+        def subscribed() -> dict[str, str]:
             topics = subscriptions_of(side, project, subscriptions or [])
             return {subscription: topics[subscription] for subscription in part.of(topics)}
 
         if not subscriptions and not side.settings.aws.bucket and not topic_names(side.state):
             raise UsageError("no subscriptions; add a topic with: leanops topics add TOPIC")
-        serve(side, mine(), host, port, look=None if subscriptions else mine)
+        serve(side, subscribed(), host, port, look=None if subscriptions else subscribed)
 
 
 @contextmanager

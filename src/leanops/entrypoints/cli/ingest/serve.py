@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from leanops.entrypoints.cli.home import opened
-from leanops.entrypoints.cli.output import console, printable, say
+from leanops.entrypoints.cli.output import say
 
 SAME_SIGNAL_S = 1.0
 
@@ -41,8 +41,8 @@ def serve(only: Only = None) -> None:
         _stop_on_signals(stopping)
         platform = runtime.platform
         workers = [
-            Worker(part, platform.state, platform.clock, platform.owner, stopping, _tell, explain=platform.explain)
-            for part in parts_of(runtime, stopping, _tell)
+            Worker(part, platform.state, platform.clock, platform.owner, stopping, _log, explain=platform.explain)
+            for part in parts_of(runtime, stopping, _log)
             if part.name in wanted
         ]
         say(f"serving {runtime.name}: {', '.join(worker.part.name for worker in workers)}; stop with Ctrl-C")
@@ -50,8 +50,8 @@ def serve(only: Only = None) -> None:
     say("stopped")
 
 
-def _tell(part: str, text: str) -> None:
-    console().print(printable(f"{datetime.now(UTC):%H:%M:%S} {part:<12} {text}"))
+def _log(part: str, text: str) -> None:
+    say(f"{datetime.now(UTC):%H:%M:%S} {part:<12} {text}")
 
 
 def _stop_on_signals(stopping: threading.Event) -> None:

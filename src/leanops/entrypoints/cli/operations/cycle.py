@@ -8,7 +8,7 @@ import typer
 
 from leanops.entrypoints.cli.home import opened
 from leanops.entrypoints.cli.options import Json
-from leanops.entrypoints.cli.output import NO_TOPICS, counted, note, print_json, print_table, say
+from leanops.entrypoints.cli.output import NO_TOPICS, counted, note, print_json, print_table, say, tally
 from leanops.entrypoints.cli.progress import cycling
 
 if TYPE_CHECKING:
@@ -39,9 +39,13 @@ def cycle(topic: Topics = None, force: Force = False, accept_errors: Accept = Fa
 
 
 def _run(runtime: "Runtime", topics: list[str] | None, force: bool, accept_errors: bool) -> "list[TopicResult]":
+    from leanops.runtimes.background import landing_of
     from leanops.usecases.cycle.plan import plan_cycle
+    from leanops.usecases.ingest.publish import land_waiting
 
-    _land(runtime, topics)
+    # A cycle reads only RAW, so events that wait in queues are brought there first.
+    for line in land_waiting(landing_of(runtime), topics):
+        note(line)
     plans = plan_cycle(runtime.platform, topics, force=force)
     with cycling({plan.topic: plan.rows for plan in plans if plan.outcome is None}) as progress:
         from leanops.usecases.cycle.run import run_cycle
@@ -49,24 +53,15 @@ def _run(runtime: "Runtime", topics: list[str] | None, force: bool, accept_error
         return run_cycle(runtime.platform, plans=plans, force=force, accept_errors=accept_errors, progress=progress)
 
 
-def _land(runtime: "Runtime", topics: list[str] | None) -> None:
-    """Bring events that wait in queues to RAW first: a cycle reads only RAW."""
-    from leanops.runtimes.background import landing_of
-    from leanops.usecases.ingest.publish import land_waiting
-
-    for line in land_waiting(landing_of(runtime), topics):
-        note(line)
-
-
 def show(results: "Sequence[TopicResult]", seconds: float) -> None:
     """Print the counts of every batch, and the outcome of every topic."""
-    from leanops.usecases.cycle.run import outcomes
+    from leanops.domain.table.outcome import Outcome
 
     for layer, names in (("standardized", STANDARDIZED), ("curated", CURATED)):
         rows = [
-            [result.topic, *(result.layers[layer].counts[name] for name in names), _seconds(result, layer)]
+            [result.topic, *(batch.counts[name] for name in names), batch.seconds and round(batch.seconds, 1)]
             for result in results
-            if layer in result.layers
+            if (batch := result.layers.get(layer))
         ]
         if rows:
             print_table([layer, *names, "seconds"], rows, grouped=True)
@@ -82,10 +77,5 @@ def show(results: "Sequence[TopicResult]", seconds: float) -> None:
     if not results:
         say(NO_TOPICS)
         return
-    ended = ", ".join(f"{count:,} {outcome.value}" for outcome, count in outcomes(results))
-    say(f"{counted(len(results), 'topic')} in {seconds:.1f} s: {ended}")
-
-
-def _seconds(result: "TopicResult", layer: str) -> float | None:
-    seconds = result.layers[layer].seconds
-    return None if seconds is None else round(seconds, 1)
+    outcomes = tally(outcome for outcome in Outcome for result in results if result.outcome is outcome)
+    say(f"{counted(len(results), 'topic')} in {seconds:.1f} s: {outcomes}")

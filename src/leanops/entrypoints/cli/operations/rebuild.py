@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from leanops.domain.errors import UsageError
-from leanops.entrypoints.cli.confirm import confirm
-from leanops.entrypoints.cli.home import opened, tell_wait
+from leanops.entrypoints.cli.home import note_wait, opened
+from leanops.entrypoints.cli.input import confirm
 from leanops.entrypoints.cli.options import AcceptMissing, Json, Topic, Yes, accepted
 from leanops.entrypoints.cli.output import counted, note, print_json, say
 from leanops.entrypoints.cli.progress import rebuilding
 
 if TYPE_CHECKING:
-    from leanops.domain.table.operation import Accepted
     from leanops.runtimes.runtime import Runtime
     from leanops.usecases.operations.compare import Comparison
     from leanops.usecases.operations.plan_rollback import Rollback
@@ -50,19 +49,28 @@ def rebuild(
     """Rebuild a topic's tables from RAW while readers use the live ones, then swap them. Asks first."""
     accept = None if accept_missing is None else accepted(accept_missing)
     _check_options(curated=curated, new_key=new_key, accepts=accept is not None, resume=resume, cancel=cancel)
-    with opened() as runtime:
-        from leanops.usecases.topics.registry import find_topic
+    with opened(topic) as runtime:
+        from leanops.domain.table.operation import Scope
+        from leanops.usecases.operations import execute
+        from leanops.usecases.operations.start import rebuild_topic
 
-        find_topic(runtime.platform, topic)
+        platform = runtime.platform
         if cancel:
             _cancel(runtime, topic, as_json)
             return
         if not resume and not yes:
             note(_preview(runtime, topic, curated=curated))
             confirm(f"Rebuild {topic}?", "a rebuild replaces tables", yes=yes)
-        tell_wait(runtime, topic)
+        note_wait(runtime, topic)
         started = time.monotonic()
-        comparison = _rebuilt(runtime, topic, curated=curated, new_key=new_key, accept=accept, resume=resume)
+        with rebuilding(topic) as progress:
+            if resume:
+                comparison = execute.resume(platform, topic, accept=accept, progress=progress)
+            else:
+                scope = Scope.CURATED if curated else Scope.BOTH
+                comparison = rebuild_topic(
+                    platform, topic, scope=scope, accept=accept or 0, new_key=new_key, progress=progress
+                )
     if as_json:
         print_json({"topic": topic, "done": True, "comparison": comparison})
         return
@@ -94,41 +102,17 @@ def _preview(runtime: "Runtime", topic: str, *, curated: bool) -> str:
     from leanops.views.status import status
 
     (now,) = status(runtime.sources(), [topic])
-    standardized, live = (
-        counted(now.standardized_rows, "row"),
-        f"a new Curated (now {counted(now.curated_rows, 'row')})",
-    )
-    if curated:
-        work = f"{standardized} of Standardized into {live}"
-    else:
-        work = f"{counted(now.raw_rows, 'row')} of RAW into a new Standardized (now {standardized}) and {live}"
-    return f"{topic}: {work}; readers use the live tables until then"
-
-
-def _rebuilt(
-    runtime: "Runtime", topic: str, *, curated: bool, new_key: bool, accept: "Accepted | None", resume: bool
-) -> "Comparison | None":
-    from leanops.domain.table.operation import Scope
-    from leanops.usecases.operations import execute
-    from leanops.usecases.operations.start import rebuild_topic
-
-    with rebuilding(topic) as progress:
-        if resume:
-            return execute.resume(runtime.platform, topic, accept=accept, progress=progress)
-        return rebuild_topic(
-            runtime.platform,
-            topic,
-            scope=Scope.CURATED if curated else Scope.BOTH,
-            accept=accept or 0,
-            new_key=new_key,
-            progress=progress,
-        )
+    raw, standardized = counted(now.raw_rows, "row"), counted(now.standardized_rows, "row")
+    source = "Standardized into" if curated else f"RAW into a new Standardized (now {standardized}) and"
+    target = f"a new Curated (now {counted(now.curated_rows, 'row')})"
+    rows = standardized if curated else raw
+    return f"{topic}: {rows} of {source} {target}; readers use the live tables until then"
 
 
 def _cancel(runtime: "Runtime", topic: str, as_json: bool) -> None:
     from leanops.usecases.operations.execute import cancel
 
-    tell_wait(runtime, topic)
+    note_wait(runtime, topic)
     operation = cancel(runtime.platform, topic)
     if as_json:
         print_json({"topic": topic, "undone": operation.work.value})
@@ -155,7 +139,7 @@ def rollback(
             return
         check_agreed(plan, accept)
         confirm(f"Roll {topic} back?", "a rollback changes tables", yes=yes)
-        tell_wait(runtime, topic)
+        note_wait(runtime, topic)
         with rebuilding(topic) as progress:
             done = roll_back_topic(runtime.platform, plan, progress, accept=accept)
     if as_json:

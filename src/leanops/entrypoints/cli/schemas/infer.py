@@ -1,6 +1,6 @@
 """A first schema, proposed from the events of a topic."""
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -9,32 +9,23 @@ from leanops.entrypoints.cli.options import Json, Topic
 from leanops.entrypoints.cli.output import counted, print_json, print_table, say
 from leanops.entrypoints.cli.progress import waiting
 
-if TYPE_CHECKING:
-    from leanops.usecases.schemas.infer import Inferred
-
 Force = Annotated[bool, typer.Option("--force", help="Replace a draft that differs.")]
 Sample = Annotated[int, typer.Option("--sample", min=1, help="Look at about this many events.")]
 
 
 def infer(topic: Topic, sample: Sample = 100_000, force: Force = False, as_json: Json = False) -> None:
     """Propose a schema from the events in RAW, written as a draft to review and deploy."""
-    with opened() as runtime, waiting(f"{topic}: reading its events"):
+    with opened(topic) as runtime, waiting(f"{topic}: reading its events"):
         from leanops.usecases.schemas.infer import infer_schema
-        from leanops.usecases.topics.registry import find_topic
 
-        find_topic(runtime.platform, topic)
         inferred = infer_schema(runtime.platform, runtime.lake(), topic, sample=sample)
         name = runtime.platform.schemas.draft(topic, inferred.text, replace=force)
         path = runtime.platform.schemas.place(topic, name)
     if as_json:
         print_json({**inferred.as_json(), "file": path})
-    else:
-        _show(inferred, path)
-
-
-def _show(inferred: "Inferred", path: str) -> None:
+        return
     rows = f"{'a sample of ' if inferred.is_sample else 'all '}{counted(inferred.rows, 'row')}"
-    say(f"{inferred.topic}: {rows} of RAW, {inferred.events:,} of them events\n")
+    say(f"{topic}: {rows} of RAW, {inferred.events:,} of them events\n")
     columns = [[c.name, c.path, str(c.type), "yes" if c.cde else "", c.pii, c.reason] for c in inferred.columns]
     print_table(("column", "path", "type", "CDE", "PII", "what was seen"), columns)
     say("")
@@ -45,5 +36,5 @@ def _show(inferred: "Inferred", path: str) -> None:
     if inferred.never_filled:
         say(f"left out because they were always null: {', '.join(inferred.never_filled)}")
     say(f"\nwritten to {path}; review it, then:")
-    say(f"  leanops schema plan {inferred.topic} {path}")
-    say(f"  leanops schema deploy {inferred.topic} {path}")
+    say(f"  leanops schema plan {topic} {path}")
+    say(f"  leanops schema deploy {topic} {path}")

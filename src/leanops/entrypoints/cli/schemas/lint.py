@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from leanops.domain.errors import UsageError
-from leanops.entrypoints.cli.files import readable
+from leanops.entrypoints.cli.input import readable
 from leanops.entrypoints.cli.options import PROBLEMS, Json
 from leanops.entrypoints.cli.output import counted, print_json_array, say
 

@@ -6,8 +6,8 @@ from typing import Annotated
 import typer
 
 from leanops.domain.errors import UsageError
-from leanops.entrypoints.cli.files import read_schema
 from leanops.entrypoints.cli.home import opened
+from leanops.entrypoints.cli.input import read_schema
 from leanops.entrypoints.cli.options import PROBLEMS, Json, Topic
 from leanops.entrypoints.cli.output import print_json, say
 from leanops.entrypoints.cli.progress import waiting
@@ -30,12 +30,10 @@ def plan(
     if sample and every:
         raise UsageError("choose either --sample N or --all")
     text = read_schema(file)
-    with opened() as runtime, waiting(f"{topic}: starting Spark") as tell:
+    with opened(topic) as runtime, waiting(f"{topic}: starting Spark") as update:
         from leanops.domain.schema.model import schema_from_json
         from leanops.usecases.schemas.plan import ALL, plan_schema
-        from leanops.usecases.topics.registry import find_topic
 
-        find_topic(runtime.platform, topic)
         schema = schema_from_json(text, str(file))
         result = plan_schema(
             runtime.platform,
@@ -43,7 +41,7 @@ def plan(
             topic,
             schema,
             sample=None if every else sample or ALL,
-            tell=lambda step: tell(f"{topic}: {step}"),
+            tell=lambda step: update(f"{topic}: {step}"),
         )
     result = result if values else result.without_values()
     if as_json:

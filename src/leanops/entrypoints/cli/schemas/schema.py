@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from leanops.domain.errors import InvalidSchemaError, UsageError
-from leanops.entrypoints.cli.confirm import confirm
-from leanops.entrypoints.cli.files import read_schema
-from leanops.entrypoints.cli.home import opened, tell_wait
-from leanops.entrypoints.cli.options import AcceptMissing, Json, Topic, Yes, accepted
+from leanops.entrypoints.cli.home import note_wait, opened
+from leanops.entrypoints.cli.input import confirm, read_schema
+from leanops.entrypoints.cli.options import AcceptMissing, Json, Topic, Yes, accepted, with_options
 from leanops.entrypoints.cli.output import counted, note, print_json, print_json_array, print_table, say, to_second
-from leanops.entrypoints.cli.progress import counting, waiting
+from leanops.entrypoints.cli.progress import rebuilding, waiting
 from leanops.entrypoints.cli.schemas import infer, plan
 from leanops.entrypoints.cli.schemas.plan import SchemaFile
 
@@ -38,7 +37,7 @@ Recurate = Annotated[
     bool | None,
     typer.Option(
         "--recurate/--no-recurate",
-        help="Whether to apply it to old rows; if left out, an additive change is, unless a row would leave Curated.",
+        help="Whether to apply it to old rows; if left out, only if it is additive and no row would leave Curated.",
     ),
 ]
 AcceptUnseen = Annotated[
@@ -47,68 +46,68 @@ AcceptUnseen = Annotated[
 
 
 @dataclass(frozen=True)
+class Options:
+    """What the user agrees to, and how to report it."""
+
+    yes: Yes = False
+    rebuild: Rebuild = False
+    recurate: Recurate = None
+    accept_missing: AcceptMissing = None
+    accept_unseen: AcceptUnseen = False
+    as_json: Json = False
+
+    @property
+    def consent(self) -> "Consent":
+        from leanops.usecases.schemas.deploy import Consent
+
+        return Consent(self.rebuild, self.recurate, accepted(self.accept_missing))
+
+
+@dataclass(frozen=True)
 class _Request:
-    """What to deploy, and what the user agreed to."""
+    """A schema to deploy, and what the user agrees to."""
 
     topic: str
     text: str
     source: str
     action: str
-    yes: bool
-    as_json: bool
-    consent: "Consent"
-    accept_unseen: bool
+    options: Options
 
 
 @app.command()
-def deploy(
-    topic: Topic,
-    file: SchemaFile,
-    yes: Yes = False,
-    rebuild: Rebuild = False,
-    recurate: Recurate = None,
-    accept_missing: AcceptMissing = None,
-    accept_unseen: AcceptUnseen = False,
-    as_json: Json = False,
-) -> None:
+@with_options
+def deploy(options: Options, topic: Topic, file: SchemaFile) -> None:
     """Make a file the active schema of a topic. Shows the plan and asks first."""
     text = read_schema(file)
-    with opened() as runtime:
-        consent = _consent(rebuild, recurate, accept_missing)
-        _go_live(runtime, _Request(topic, text, str(file), "schema deploy", yes, as_json, consent, accept_unseen))
+    with opened(topic) as runtime:
+        _deploy(runtime, _Request(topic, text, str(file), "schema deploy", options))
         if str(file.resolve()) == runtime.platform.schemas.place(topic, file.name):
             runtime.platform.schemas.withdraw(topic, file.name, text.encode())
 
 
 @app.command()
-def rollback(
-    topic: Topic,
-    to: Version,
-    yes: Yes = False,
-    rebuild: Rebuild = False,
-    recurate: Recurate = None,
-    accept_missing: AcceptMissing = None,
-    accept_unseen: AcceptUnseen = False,
-    as_json: Json = False,
-) -> None:
+@with_options
+def rollback(options: Options, topic: Topic, to: Version) -> None:
     """Deploy an earlier schema of a topic again, as a new version. Shows the plan and asks first."""
-    with opened() as runtime:
+    with opened(topic) as runtime:
         text = _archived(runtime.platform, topic, to)
-        consent = _consent(rebuild, recurate, accept_missing)
-        _go_live(
-            runtime, _Request(topic, text, f"version {to}", "schema rollback", yes, as_json, consent, accept_unseen)
-        )
+        _deploy(runtime, _Request(topic, text, f"version {to}", "schema rollback", options))
 
 
 @app.command()
 def show(topic: Topic, as_json: Json = False) -> None:
     """Show the active schema of a topic."""
-    with opened() as runtime:
+    with opened(topic) as runtime:
+        from leanops.views.schemas import rules_of
+
         schema = _active(runtime.platform, topic)
     if as_json:
         print_json(json.loads(schema.model_dump_json(exclude_unset=True)))
-    else:
-        _print(topic, schema)
+        return
+    owner = f", owned by {schema.owner}" if schema.owner else ""
+    say(f"{topic}: version {schema.version}{owner}; Curated table {schema.table_name}")
+    rows = [[c.name, c.path, str(c.type), "yes" if c.cde else "", c.pii, rules_of(c)] for c in schema.payload_columns]
+    print_table(("column", "path", "type", "CDE", "PII", "default and rules"), rows)
 
 
 @app.command()
@@ -116,7 +115,7 @@ def diff(topic: Topic, file: OtherFile = None, from_: From = None, to: To = None
     """Compare the active schema with a file, or two versions; the last two if none is given."""
     if file and (from_ or to):
         raise UsageError("give a file or versions, not both")
-    with opened() as runtime:
+    with opened(topic) as runtime:
         from leanops.domain.schema.diff import difference
         from leanops.domain.schema.model import schema_from_json
         from leanops.views.schemas import difference_lines
@@ -141,11 +140,9 @@ def diff(topic: Topic, file: OtherFile = None, from_: From = None, to: To = None
 @app.command()
 def history(topic: Topic, as_json: Json = False) -> None:
     """List the schema versions of a topic: when and by whom they were activated, and what kind of change they are."""
-    with opened() as runtime:
-        from leanops.usecases.topics.registry import find_topic
+    with opened(topic) as runtime:
         from leanops.views.schemas import schema_versions
 
-        find_topic(runtime.platform, topic)
         versions = schema_versions(runtime.sources(), topic)
     if as_json:
         print_json_array(versions)
@@ -161,51 +158,37 @@ def history(topic: Topic, as_json: Json = False) -> None:
     print_table(("version", "activated", "by", "change", "fingerprint", ""), rows)
 
 
-def _consent(rebuild: bool, recurate: bool | None, accept_missing: str | None) -> "Consent":
-    from leanops.usecases.schemas.deploy import Consent
-
-    return Consent(rebuild, recurate, accepted(accept_missing))
-
-
-def _go_live(runtime: "Runtime", request: _Request) -> None:
+def _deploy(runtime: "Runtime", request: _Request) -> None:
     """Show what would change, ask, deploy, and report."""
     from leanops.usecases.schemas.deploy import deploy_schema
 
     platform, topic = runtime.platform, request.topic
-    plan = _agreed_plan(platform, request)
-    tell_wait(runtime, topic)
-    with counting("planning", None, "rows") as update:
+    consent = request.options.consent
+    plan = _agreed_plan(platform, request, consent)
+    note_wait(runtime, topic)
+    with rebuilding(topic) as progress:
         deployed = deploy_schema(
-            platform,
-            topic,
-            request.text,
-            request.source,
-            request.consent,
-            plan,
-            lambda table, done, rows: update(done, f"{table}, of {rows:,} rows"),
-            action=request.action,
+            platform, topic, request.text, request.source, consent, plan, progress, action=request.action
         )
     platform.schemas.clear_failed(topic)
     _report(platform, request, deployed, plan)
 
 
-def _agreed_plan(platform: "Platform", request: _Request) -> "SchemaPlan | None":
+def _agreed_plan(platform: "Platform", request: _Request, consent: "Consent") -> "SchemaPlan | None":
     """The plan, None if no rows have to be tried; ends the command if the user does not agree."""
     from leanops.domain.schema.diff import difference
     from leanops.domain.schema.model import schema_from_json
     from leanops.usecases.schemas.plan_gate import gate
-    from leanops.usecases.topics.registry import find_topic
     from leanops.views.schemas import difference_lines, plan_lines
 
-    topic, consent = request.topic, request.consent
-    find_topic(platform, topic)
+    topic, options = request.topic, request.options
     new = schema_from_json(request.text, request.source)
     changes = difference(platform.schemas.active(topic), new)
-    if not changes.changes and not consent.recurate:
+    if not changes.changes and not options.recurate:
         return None
     _check_allowed(request, new, changes)
     with waiting("trying it on rows"):
-        tried = gate(platform, topic, new, changes, consent, accept_unseen=request.accept_unseen, is_shown=True)
+        tried = gate(platform, topic, new, changes, consent, accept_unseen=options.accept_unseen, is_shown=True)
     for line in plan_lines(tried.plan.without_values()) if tried.plan else difference_lines(changes):
         note(f"  {line}")
     if tried.problems:
@@ -213,7 +196,7 @@ def _agreed_plan(platform: "Platform", request: _Request) -> "SchemaPlan | None"
     if tried.leaving:
         leaving = counted(tried.leaving, "key")
         raise UsageError(f"{leaving} would leave Curated; allow it with --accept-missing {tried.leaving}")
-    confirm(f"Deploy this to {topic}?", f"this changes topic {topic!r}", yes=request.yes)
+    confirm(f"Deploy this to {topic}?", f"this changes topic {topic!r}", yes=options.yes)
     return tried.plan
 
 
@@ -223,10 +206,10 @@ def _check_allowed(request: _Request, new: "Schema", changes: "Difference") -> N
     from leanops.views.schemas import difference_lines
 
     refusal = None
-    if not request.consent.rebuild and any(breaking_problems(new, changes)):
+    if not request.options.rebuild and any(breaking_problems(new, changes)):
         allow = 'rebuild the tables with --rebuild, or set policies.on_breaking to "rebuild"'
         refusal = f"this is a breaking change for {request.topic}; {allow}"
-    elif not request.yes and not sys.stdin.isatty():
+    elif not request.options.yes and not sys.stdin.isatty():
         refusal = f"this changes topic {request.topic!r}; try it with: leanops schema plan, and confirm with --yes"
     if refusal:
         for line in difference_lines(changes):
@@ -236,7 +219,7 @@ def _check_allowed(request: _Request, new: "Schema", changes: "Difference") -> N
 
 def _report(platform: "Platform", request: _Request, deployed: "Deployed", plan: "SchemaPlan | None") -> None:
     schema, table = deployed.schema, platform.rules.databases.curated_table(deployed.schema.table_name)
-    if request.as_json:
+    if request.options.as_json:
         result = {"topic": request.topic, "version": schema.version, "is_new": deployed.is_new, "curated": table}
         print_json({**result, "rebuilt": deployed.scope.value, "plan": plan})
         return
@@ -247,9 +230,6 @@ def _report(platform: "Platform", request: _Request, deployed: "Deployed", plan:
 
 
 def _active(platform: "Platform", topic: str) -> "Schema":
-    from leanops.usecases.topics.registry import find_topic
-
-    find_topic(platform, topic)
     schema = platform.schemas.active(topic)
     if schema is None:
         raise UsageError(f"topic {topic!r} has no schema; deploy one with: leanops schema deploy {topic} FILE")
@@ -263,9 +243,6 @@ def _version(platform: "Platform", topic: str, version: int) -> "Schema":
 
 
 def _archived(platform: "Platform", topic: str, version: int) -> str:
-    from leanops.usecases.topics.registry import find_topic
-
-    find_topic(platform, topic)
     text = platform.schemas.text(topic, version)
     if text is None:
         raise UsageError(f"topic {topic!r} has no schema version {version}; see: leanops schema history {topic}")
@@ -277,12 +254,3 @@ def _earlier(platform: "Platform", topic: str, version: int) -> int:
     if not earlier:
         raise UsageError(f"version {version} is the first schema of topic {topic!r}; there is none to compare it with")
     return earlier[-1]
-
-
-def _print(topic: str, schema: "Schema") -> None:
-    from leanops.views.schemas import rules_of
-
-    owner = f", owned by {schema.owner}" if schema.owner else ""
-    say(f"{topic}: version {schema.version}{owner}; Curated table {schema.table_name}")
-    rows = [[c.name, c.path, str(c.type), "yes" if c.cde else "", c.pii, rules_of(c)] for c in schema.payload_columns]
-    print_table(("column", "path", "type", "CDE", "PII", "default and rules"), rows)

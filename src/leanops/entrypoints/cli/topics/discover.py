@@ -3,7 +3,6 @@
 import os
 import shlex
 import subprocess
-from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,11 +11,11 @@ import typer
 from leanops.domain.errors import PermanentError, UsageError
 from leanops.entrypoints.cli.home import opened
 from leanops.entrypoints.cli.options import PROBLEMS, DryRun, Json, Project, required
-from leanops.entrypoints.cli.output import note, print_json_array, print_table, say
+from leanops.entrypoints.cli.output import note, print_json_array, print_table, say, tally
 
 if TYPE_CHECKING:
     from leanops.runtimes.runtime import Runtime
-    from leanops.usecases.topics.discover import Found, Wanted
+    from leanops.usecases.topics.discover import Found
 
 HOOK_VARIABLE = "TFVARS_FILE"
 STANDARD_ERROR = 2
@@ -47,11 +46,19 @@ def discover(
     project = required(project)
     if hook and not tfvars:
         raise UsageError("--hook runs after a file is written; give --tfvars FILE too")
-    from leanops.usecases.topics.discover import Action, Wanted
+    from leanops.runtimes.bridge import topic_listing
+    from leanops.usecases.topics import discover as usecase
 
-    wanted = Wanted(prefix, dict(_label(text) for text in labels or []))
-    with opened() as runtime:
-        topics = _discovered(runtime, project, wanted, create=not (dry_run or tfvars))
+    wanted = usecase.Wanted(prefix, dict(_label(text) for text in labels or []))
+    with opened() as runtime, topic_listing(project) as listing:
+        topics = usecase.discover(
+            runtime.platform,
+            listing,
+            runtime.queue,
+            wanted,
+            subscription=runtime.settings.bridge.subscription,
+            dry_run=dry_run or tfvars is not None,
+        )
         if tfvars and not dry_run:
             _write(runtime, tfvars, topics)
     if tfvars and hook and not dry_run:
@@ -62,24 +69,8 @@ def discover(
         _print(topics)
         if dry_run or tfvars:
             note("nothing was changed" if dry_run else f"{tfvars} was written; nothing else was changed")
-    if {topic.action for topic in topics} & {Action.REFUSED, Action.FAILED}:
+    if {topic.action for topic in topics} & {usecase.Action.REFUSED, usecase.Action.FAILED}:
         raise typer.Exit(PROBLEMS)
-
-
-def _discovered(runtime: "Runtime", project: str, wanted: "Wanted", *, create: bool) -> "list[Found]":
-    """The topics, and what was done about each, or would be if nothing is to be created."""
-    from leanops.runtimes.bridge import topic_listing
-    from leanops.usecases.topics import discover
-
-    with topic_listing(project) as listing:
-        return discover.discover(
-            runtime.platform,
-            listing,
-            runtime.queue,
-            wanted,
-            subscription=runtime.settings.bridge.subscription,
-            dry_run=not create,
-        )
 
 
 def _label(text: str) -> tuple[str, str]:
@@ -97,8 +88,8 @@ def _write(runtime: "Runtime", file: Path, topics: "list[Found]") -> None:
         scratch = file.with_name(f".{file.name}.new")
         scratch.write_bytes(tfvars(runtime.platform, topics))
         scratch.replace(file)
-    except OSError as refused:
-        raise UsageError(f"{file} cannot be written ({refused.strerror}); choose another place") from None
+    except OSError as failure:
+        raise UsageError(f"{file} cannot be written ({failure.strerror}); choose another place") from None
 
 
 def _run(hook: str, file: Path) -> None:
@@ -108,8 +99,8 @@ def _run(hook: str, file: Path) -> None:
         ended = subprocess.run(
             words, env=os.environ | {HOOK_VARIABLE: str(file.resolve())}, stdout=STANDARD_ERROR, check=False
         )
-    except (OSError, ValueError, IndexError) as wrong:
-        why = getattr(wrong, "strerror", None) or "it is not a command"
+    except (OSError, ValueError, IndexError) as failure:
+        why = getattr(failure, "strerror", None) or "it is not a command"
         raise UsageError(f"the hook cannot be run ({why}); {file} was written") from None
     if ended.returncode:
         raise PermanentError(
@@ -123,5 +114,4 @@ def _print(topics: "list[Found]") -> None:
     rows = [[topic.topic, topic.action, topic.reason] for topic in topics if topic.action is not Action.KNOWN]
     if rows:
         print_table(("topic", "action", "reason"), rows)
-    actions = Counter(topic.action.value for topic in topics)
-    say(", ".join(f"{count:,} {action}" for action, count in actions.items()) or "no matching topic")
+    say(tally(topic.action for topic in topics) or "no matching topic")

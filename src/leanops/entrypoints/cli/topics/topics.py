@@ -1,13 +1,12 @@
 """Topics: add, list, show, pause, resume, retry, unlock."""
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from leanops.domain.errors import UsageError
-from leanops.entrypoints.cli.confirm import confirm
 from leanops.entrypoints.cli.home import opened
+from leanops.entrypoints.cli.input import confirm
 from leanops.entrypoints.cli.options import Json, Topic, Yes
 from leanops.entrypoints.cli.output import (
     NO_TOPICS,
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
     from leanops.usecases.platform import Platform
     from leanops.usecases.topics.registry import Topic as Registered
     from leanops.views.operations import Unfinished
-    from leanops.views.topics import TableState
 
 app = typer.Typer(no_args_is_help=True)
 SNAPSHOTS_SHOWN = 10
@@ -53,8 +51,8 @@ def unlock(name: Lease, yes: Yes = False) -> None:
         if holder is None:
             say(f"{name} is not locked; nothing changed")
             return
-        held = f"{name}: {holder.sentence()}"
-        confirm(f"{held}. Unlock it?", held, yes=yes)
+        lease = f"{name}: {holder.sentence()}"
+        confirm(f"{lease}. Unlock it?", lease, yes=yes)
         ended = leases.unlock(platform, resource)
     say(f"{name} is unlocked: {ended.sentence()}" if ended else f"{name} has been released meanwhile")
 
@@ -107,13 +105,9 @@ def show(topic: Topic, as_json: Json = False) -> None:
     ]
     print_table(("layer", "table", "payload columns", "snapshots"), rows)
     if states:
-        _show_states(topic, states)
-
-
-def _show_states(topic: str, states: "Sequence[TableState]") -> None:
-    say("")
-    rows = [[s.snapshot, to_second(s.at), s.kind, s.batch, s.rows, s.place] for s in states]
-    print_table(("snapshot of Standardized", "since", "kind", "batch", "rows", "place"), rows, grouped=True)
+        say("")
+        rows = [[s.snapshot, to_second(s.at), s.kind, s.batch, s.rows, s.place] for s in states]
+        print_table(("snapshot of Standardized", "since", "kind", "batch", "rows", "place"), rows, grouped=True)
     if len(states) > 1:
         say(f"restore one of them with: leanops rollback {topic} --to SNAPSHOT")
 

@@ -16,12 +16,9 @@ Since = Annotated[int, typer.Option("--since", min=1, max=100_000, metavar="DAYS
 
 def drift(topic: OneTopic = None, since: Since = DAYS, as_json: Json = False) -> None:
     """List columns that were added, stopped arriving or changed their kind, newest first."""
-    with opened() as runtime:
-        from leanops.usecases.topics.registry import find_topic
+    with opened(topic) as runtime:
         from leanops.views.drift import list_drift, sentence
 
-        if topic:
-            find_topic(runtime.platform, topic)
         after = runtime.platform.clock() - timedelta(days=since)
         changes = list_drift(runtime.sources(), topic=topic, after=after)
     if as_json:

@@ -1,7 +1,7 @@
 """Queries over the tables."""
 
 from itertools import islice
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -9,9 +9,6 @@ from leanops.entrypoints.cli.home import opened
 from leanops.entrypoints.cli.options import Json
 from leanops.entrypoints.cli.output import counted, print_json_array, print_table, say
 from leanops.entrypoints.cli.progress import waiting
-
-if TYPE_CHECKING:
-    from leanops.ports.query import Answer
 
 Statement = Annotated[str, typer.Argument(metavar='"SELECT …"', help="One SELECT; tables by their full names.")]
 Limit = Annotated[int, typer.Option("--limit", min=1, help="Rows shown as text; JSON always has all of them.")]
@@ -23,12 +20,8 @@ def sql(statement: Statement, as_json: Json = False, limit: Limit = 100) -> None
         answer = runtime.sources().query.ask(statement)
         if as_json:
             print_json_array(answer.as_dicts())
-        else:
-            _print(answer, limit)
-
-
-def _print(answer: "Answer", limit: int) -> None:
-    with waiting("reading"):
-        rows = list(islice(answer.rows, limit + 1))
+            return
+        with waiting("reading"):
+            rows = list(islice(answer.rows, limit + 1))
     print_table(answer.columns, rows[:limit])
     say(f"the first {limit:,} rows; more with --limit or --json" if len(rows) > limit else counted(len(rows), "row"))

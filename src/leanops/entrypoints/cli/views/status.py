@@ -1,13 +1,11 @@
 """The health of every topic and of the background parts."""
 
 from collections.abc import Sequence
-from datetime import datetime
-from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from leanops.entrypoints.cli.home import opened
 from leanops.entrypoints.cli.options import Json
-from leanops.entrypoints.cli.output import NO_TOPICS, colored, counted, print_json, print_table, say
+from leanops.entrypoints.cli.output import NO_TOPICS, colored, counted, print_json, print_table, say, to_second
 
 if TYPE_CHECKING:
     from leanops.views.background import Background, WorkerStatus
@@ -20,29 +18,32 @@ def status(as_json: Json = False) -> None:
         from leanops.views.status import status as all_topics
 
         topics = all_topics(runtime.sources())
-        before = runtime.background()
+        background = runtime.background()
     if as_json:
         balanced = all(topic.balance.balanced for topic in topics)
-        print_json({"balanced": balanced, "topics": topics, **before.as_json()})
+        print_json({"balanced": balanced, "topics": topics, **background.as_json()})
     elif topics:
         show(topics)
-        show_background(before)
+        show_background(background)
     else:
         say(NO_TOPICS)
 
 
 def show(topics: "Sequence[TopicStatus]") -> None:
-    """Print the topics as a table, and below it what is wrong with them."""
+    """Print the topics as a table, and below it their problems."""
     columns = ("topic", "status", "schema", "RAW", "Standardized", "Curated", "parse errors", "errors", "lag")
-    counts = attrgetter("raw_rows", "standardized_rows", "curated_rows", "parse_errors", "errors")
     rows = [
         [
             topic.topic,
             topic.state,
             topic.schema_version if topic.schema_version is not None else "none",
-            *counts(topic),
+            topic.raw_rows,
+            topic.standardized_rows,
+            topic.curated_rows,
+            topic.open_errors["parse_errors"],
+            topic.open_errors["errors"],
             topic.lag_rows if topic.lag_rows is not None else "unknown",
-            _moment(topic.last_batch_at),
+            to_second(topic.last_batch_at) or "never",
             _balance(topic),
         ]
         for topic in topics
@@ -63,31 +64,32 @@ def show(topics: "Sequence[TopicStatus]") -> None:
             say(f"{topic.topic}: {topic.status.lower()}: {topic.reason}", style="yellow")
 
 
-def show_background(before: "Background") -> None:
-    """Print the background parts as a table, and what waits for them."""
-    if before.workers:
+def show_background(background: "Background") -> None:
+    """Print the background parts as a table, and the events that wait for them."""
+    if background.workers:
         say("")
         rows = [
-            [w.part, w.worker, _moment(w.since), _moment(w.beat), w.done, w.failed, _health(w)] for w in before.workers
+            [w.part, w.worker, to_second(w.since), to_second(w.beat), w.done, w.failed, _health(w)]
+            for w in background.workers
         ]
         print_table(("part", "worker", "since", "heard", "done", "failed", "health"), rows, grouped=True)
     waiting = {
-        "in queues": before.queued,
-        "in the delivery buffer": before.delivery.records + before.delivery.claimed,
-        "dead letters not drained yet": before.undrained,
+        "in queues": background.queued,
+        "in the delivery buffer": background.delivery.records + background.delivery.claimed,
+        "dead letters not drained yet": background.undrained,
     }
     summary = ", ".join(f"{count:,} {place}" for place, count in waiting.items() if count)
-    if before.shortage:
-        say(f"no events are taken in: {before.shortage}", style="bold red")
+    if background.shortage:
+        say(f"no events are taken in: {background.shortage}", style="bold red")
     if summary:
-        is_served = any(not worker.is_silent for worker in before.workers)
+        is_served = any(not worker.is_silent for worker in background.workers)
         hint = "" if is_served else "; process them with: leanops serve"
         say(f"before RAW: {summary}{hint}")
-    for queue, depth in before.queues.items():
-        oldest_s = before.oldest_s(queue)
+    for queue, depth in background.queues.items():
+        oldest_s = background.oldest_s(queue)
         if depth.messages and oldest_s is not None:
             say(f"{queue}: {counted(depth.messages, 'message')}, the oldest sent {_ago(oldest_s)} ago")
-    for queue, reason in before.stopped.items():
+    for queue, reason in background.stopped.items():
         say(f"{queue}: stopped by its circuit breaker: {reason}; see: leanops breaker show", style="bold red")
 
 
@@ -106,10 +108,6 @@ def _ago(seconds: int) -> str:
         if seconds >= 2 * size:
             return f"{seconds // size} {unit}"
     return f"{seconds} s"
-
-
-def _moment(at: datetime | None) -> str:
-    return f"{at:%Y-%m-%d %H:%M:%S}" if at else "never"
 
 
 def _balance(topic: "TopicStatus") -> Any:

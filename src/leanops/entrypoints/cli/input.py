@@ -1,10 +1,15 @@
-"""Files named on the command line."""
+"""What a command takes from people: the files they name and their answers."""
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import typer
+
 from leanops.domain.errors import UsageError
+from leanops.entrypoints.cli.options import FAILED
+from leanops.entrypoints.cli.output import note
 
 
 @contextmanager
@@ -22,3 +27,14 @@ def read_schema(path: Path) -> str:
     """The text of a schema file."""
     with readable(path):
         return path.read_text(encoding="utf-8")
+
+
+def confirm(question: str, consequence: str, *, yes: bool) -> None:
+    """Ask a person, unless --yes was given; "no" ends the command with exit code 1."""
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise UsageError(f"{consequence}; confirm with --yes")
+    if not typer.confirm(question, err=True):
+        note("nothing was changed")
+        raise typer.Exit(FAILED)
