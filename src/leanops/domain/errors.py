@@ -156,7 +156,8 @@ class UnknownTopicError(UsageError):
     """A topic that was never added."""
 
     def __init__(self, topic: str) -> None:
-        super().__init__(f"topic {topic!r} is not registered; add it with: leanops topics add {topic}")
+        remedy = f"add it with: leanops topics add {topic}" if topic else "name one of: leanops topics list"
+        super().__init__(f"topic {topic!r} is not registered; {remedy}")
 
 
 class TopicPausedError(UsageError):

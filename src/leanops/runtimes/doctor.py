@@ -56,7 +56,9 @@ def _guarded(check: Callable[..., Finding], *arguments: Any) -> Finding:
         found, _, fix = str(problem).partition("; ")
         return Finding(name, False, found, fix or None)
     except ImportError as problem:
-        return Finding(name, False, f"the package {problem.name} is missing", "install it with: make setup")
+        return Finding(
+            name, False, f"the package {problem.name} is missing", "install it with: pip install 'leanops[embedded]'"
+        )
     except OSError as problem:
         return Finding(name, False, f"{problem.strerror}: {problem.filename}", "check the permissions")
     return Finding(name, True, finding.found) if finding.ok else finding

@@ -30,7 +30,7 @@ class Lease:
 
 @dataclass(frozen=True)
 class HeldTopic:
-    """A topic under its lease, with the platform it is worked on: what every step that changes its tables is given."""
+    """A topic under its lease, with the platform it is worked on: what the steps that change its tables are given."""
 
     platform: Platform
     topic: str

@@ -109,6 +109,11 @@ def test_a_retried_topic_gives_up_what_was_begun_and_its_error_rows(platform: Pl
     assert [row["error_id"] for row in left] == ["e0"]
 
 
+def test_an_empty_name_is_an_unknown_topic(platform: Platform) -> None:
+    with pytest.raises(UnknownTopicError, match="topics list"):
+        find_topic(platform, "")
+
+
 def test_a_topic_nobody_added_is_told_how_to_be_added(platform: Platform) -> None:
     attempts = [
         lambda: find_topic(platform, "nobody"),

@@ -242,10 +242,8 @@ class _Cycle:
         job.result.outcome, job.result.reason = Outcome.GAP, "Standardized had moved, so Curated was rebuilt"
 
     def _add_columns(self, job: _Job) -> None:
-        """Add the columns a batch needs, under a lease that is still held."""
-        job.held.check()
         if job.prepared:
-            add_columns(self.platform, job.prepared)
+            add_columns(job.held, job.prepared)
 
     def _write_errors(self, layer: str, jobs: Sequence[_Job]) -> None:
         """One append for all topics of the bin; a row that is there already is not written again."""

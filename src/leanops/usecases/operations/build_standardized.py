@@ -117,7 +117,7 @@ def _standardize(shadow: Shadow, number: int, portion: Portion) -> None:
     begun = standardize.StandardizeBatch(batch, shadow.schema, target)
     prepared = standardize.prepare_rows(shadow.platform, shadow.lake, begun, raw)
     try:
-        add_columns(shadow.platform, prepared)
+        add_columns(shadow.held, prepared)
         if prepared.errors is not None:
             shadow.append_errors(prepared.errors, shadow.parse_errors)
         shadow.held.check()

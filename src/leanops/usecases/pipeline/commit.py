@@ -44,11 +44,12 @@ def commit(held: HeldTopic, lake: Lake, prepared: Prepared) -> Snapshot:
     return snapshot
 
 
-def add_columns(platform: Platform, prepared: Prepared) -> None:
-    """Add the columns a batch needs to its table, in one commit."""
+def add_columns(held: HeldTopic, prepared: Prepared) -> None:
+    """Add the columns a batch needs to its table, in one commit under the lease."""
     if prepared.added_columns:
-        with platform.durable("alter"):
-            platform.catalog.alter(prepared.table, prepared.added_columns)
+        held.check()
+        with held.platform.durable("alter"):
+            held.platform.catalog.alter(prepared.table, prepared.added_columns)
 
 
 def check_added(platform: Platform, batch: Batch, table: str, snapshot: Snapshot, expected: int) -> None:

@@ -160,7 +160,8 @@ def _change(platform: Platform, stored: Stored, **changes: str | int | bool | No
 
 
 def _stored(platform: Platform, topic: str) -> Stored:
-    stored = platform.state.get(SCHEMA_REGISTRY, (topic,))
+    # A variable of the shell that is not set makes an empty name, which is not even a key.
+    stored = platform.state.get(SCHEMA_REGISTRY, (topic,)) if topic else None
     if stored is None:
         raise UnknownTopicError(topic)
     return stored
