@@ -5,6 +5,8 @@ from hashlib import sha256
 
 DEAD_LETTERS = "dlq"
 """The layer of events that never came to RAW."""
+HIDDEN = "***"
+"""Stands for a personal value in an error row."""
 
 
 class Status(StrEnum):

@@ -31,7 +31,6 @@ class Code(StrEnum):
     BAD_LIMIT = "bad_limit"
     BAD_DEFAULT = "bad_default"
     BAD_PATTERN = "bad_pattern"
-    SLOW_PATTERN = "slow_pattern"
     BAD_FORMAT = "bad_format"
     CONTRADICTION = "contradiction"
     COLUMN_TWICE = "column_twice"

@@ -1,22 +1,23 @@
 """Standardized rows become Curated rows: defaults, CDE, casts, rules, masks; every failure of a row is listed."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from leanops.domain.failures import Rule
 from leanops.domain.schema.model import PayloadColumn, Schema
-from leanops.domain.schema.rules import RULES, Cell
-from leanops.domain.schema.types import TEXT, cast
-from leanops.domain.table.sql import literal, quoted, spark_type
-from leanops.transforms.mask import HIDDEN, SEALED, masked, sealed, with_key
+from leanops.domain.table.sql import quoted, spark_type
+from leanops.transforms import judge
+from leanops.transforms.judge import Source
+from leanops.transforms.mask import SEALED, masked, sealed, with_key
+from leanops.transforms.quarantine import FAILURES
 from leanops.transforms.versions import VERSION, completed, with_order
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+
 INSERTED, UPDATED, UNCHANGED, ERROR = "inserted", "updated", "unchanged", "error"
-_LONGEST_VALUE = 256
-_NOT_BLANK = r"\S"
 _SYSTEM = (
     "idempotency_key",
     "message_id",
@@ -30,81 +31,29 @@ _SYSTEM = (
 )
 
 
-@dataclass(frozen=True)
-class Source:
-    """Where the text of a payload column stands in Standardized."""
-
-    column: PayloadColumn
-    standardized_name: str | None
-
-    def text(self) -> str:
-        """The column's text, from its Standardized column or else from `_rescued`; its default where both are NULL."""
-        found = [quoted(self.standardized_name)] if self.standardized_name else []
-        if self.column.path:
-            rescued = f"from_json(_rescued, 'map<string,string>')[{literal(self.column.path)}]"
-            found.append(f"CASE WHEN _rescued IS NOT NULL THEN {rescued} END")
-        if self.column.default is not None:
-            found.append(literal(self.column.default))
-        return f"coalesce({', '.join(found)})"
-
-
 def judged(rows: DataFrame, sources: Sequence[Source]) -> DataFrame:
     """Rows with a typed column `v_{name}` each and `failures`, NULL where the row is good."""
-    columns = [source.column for source in sources]
-    texts = [f"{source.text()} AS {_text(source.column)}" for source in sources]
-    values = [f"{cast(_text(column), column.type, column.format)} AS {_value(column)}" for column in columns]
-    failures = [_missing_key(), *(failure for column in columns for failure in _failures(column))]
-    is_bad = " OR ".join(f"({condition})" for condition, _ in failures)
-    listed = ", ".join(f"CASE WHEN {condition} THEN {described} END" for condition, described in failures)
-    listed_failures = f"CASE WHEN {is_bad} THEN filter(array({listed}), f -> f IS NOT NULL) END AS failures"
-    # Texts go once they are judged: who keeps these rows would keep every cell twice.
-    return (
-        completed(rows)
-        .selectExpr(*_SYSTEM, "record_key", *texts)
-        .selectExpr("*", *values)
-        .selectExpr(*_SYSTEM, "record_key", *map(_value, columns), listed_failures)
-    )
+    read = dict.fromkeys(source.standardized_name for source in sources if source.standardized_name)
+    chosen = completed(rows).select(*_SYSTEM, "record_key", "_rescued", *(F.col(quoted(name)) for name in read))
+    kept = [f"{field.name} {field.dataType.simpleString()}" for field in chosen.schema.fields[: len(_SYSTEM) + 1]]
+    values = [f"{quoted(f'v_{one.column.name}')} {spark_type(one.column.type.iceberg)}" for one in sources]
+    return chosen.mapInArrow(_Judge(sources), ", ".join([*kept, *values, f"failures {FAILURES}"]))
 
 
-def _text(column: PayloadColumn) -> str:
-    return quoted(f"t_{column.name}")
+class _Judge:
+    """The function that runs in the workers."""
 
+    def __init__(self, sources: Sequence[Source]) -> None:
+        self.sources = sources
 
-def _value(column: PayloadColumn) -> str:
-    return quoted(f"v_{column.name}")
+    def __call__(self, batches: "Iterable[pa.RecordBatch]") -> "Iterator[pa.RecordBatch]":
+        import pyarrow as pa
 
-
-def _missing_key() -> tuple[str, str]:
-    return "idempotency_key IS NULL", _failure(Rule.CDE_MISSING, "idempotency_key", None, "no usable key", None)
-
-
-def _failures(column: PayloadColumn) -> list[tuple[str, str]]:
-    """(condition, failure) for everything that can be wrong with a column; conditions are never NULL."""
-    text, value = _text(column), _value(column)
-    is_missing = f"({text} IS NULL OR NOT {text} RLIKE {literal(_NOT_BLANK)})" if column.cde else "false"
-    shown = literal(HIDDEN) if column.pii else f"substring({text}, 1, {_LONGEST_VALUE})"
-
-    def failure(rule: str, message: str) -> str:
-        return _failure(rule, column.name, column.path, message, shown)
-
-    found = [(is_missing, failure(Rule.CDE_MISSING, "critical, and NULL or blank"))] if column.cde else []
-    if column.type != TEXT:
-        is_no_value = f"{text} IS NOT NULL AND {value} IS NULL AND NOT {is_missing}"
-        found.append((is_no_value, failure(Rule.CAST_FAILED, f"is no {column.type}")))
-    limits = column.rules.written
-    for name, limit in limits.items():
-        rule = RULES[name]
-        condition = rule.is_broken(Cell(text, value, column.type, limits), limit)
-        is_broken = f"coalesce({condition}, false) AND {value} IS NOT NULL AND NOT {is_missing}"
-        found.append((is_broken, failure(rule.reports, rule.says.format(limit))))
-    return found
-
-
-def _failure(rule: str, column: str, path: str | None, message: str, value: str | None) -> str:
-    return (
-        f"named_struct('rule', {literal(rule)}, 'column', {literal(column)}, 'path', {literal(path)},"
-        f" 'message', {literal(message)}, 'value', {value or literal(None)})"
-    )
+        names = [*_SYSTEM, "record_key", *(f"v_{source.column.name}" for source in self.sources), "failures"]
+        for batch in batches:
+            values, failures = judge.judged(batch, self.sources)
+            kept = batch.columns[: len(_SYSTEM) + 1]
+            yield pa.RecordBatch.from_arrays([*kept, *values, failures], names=names)
 
 
 def verdicts(judged_rows: DataFrame, current: DataFrame | None, lookback_months: int) -> DataFrame:
@@ -168,11 +117,3 @@ def _protected(column: PayloadColumn, schema: Schema) -> Column:
         case "drop":
             return F.lit(None).cast(spark_type(column.type.iceberg))
     return value
-
-
-def sources_of(schema: Schema, paths: Mapping[str, str], columns: Mapping[str, str]) -> list[Source]:
-    """Where each payload column is read; one without a path is the Standardized column of its name."""
-    return [
-        Source(column, paths.get(column.path) if column.path else (column.name if column.name in columns else None))
-        for column in schema.payload_columns
-    ]

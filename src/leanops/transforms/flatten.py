@@ -8,11 +8,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pyspark.sql import DataFrame
-from pyspark.sql.types import LongType, MapType, StringType, StructField, StructType, TimestampType
+from pyspark.sql.types import DecimalType, LongType, MapType, StringType, StructField, StructType, TimestampType
 
 from leanops.domain.limits import Limits
 from leanops.domain.payload.fast_flatten import Columns, Layout
 from leanops.domain.payload.flatten import ARRAY, NULL, Cell, Kind, ParseError, flat
+from leanops.domain.schema.model import VersionFormat
+from leanops.transforms.cast import VERSION_DIGITS, versions
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -50,6 +52,7 @@ class FlattenPlan:
     key_path: str
     period_paths: tuple[str, ...]
     version_path: str | None
+    version_format: VersionFormat = "iso"
     key_secret: bytes | None = None
     telling: Telling | None = None
     """Everything is told where it is None."""
@@ -85,6 +88,9 @@ def _result_type(plan: FlattenPlan) -> StructType:
             StructField("idempotency_key", text),
             StructField("period_text", text),
             StructField("version_text", text),
+            StructField(
+                "version", DecimalType(*VERSION_DIGITS) if plan.version_format == "number" else TimestampType()
+            ),
             StructField("rule", text),
             StructField("problem", text),
             *(StructField(name, text) for name in plan.columns),
@@ -146,6 +152,8 @@ class _Batch:
 
         text = pa.string()
         keys = self._keys()
+        paths = (self.plan.version_path,) if self.plan.version_path else ()
+        version_texts = pa.array(self._first_text(paths), text)
         if self.plan.key_secret is not None:
             self._seal_cells(self.plan.key_path, self.plan.key_secret)
         arrays = [
@@ -153,7 +161,8 @@ class _Batch:
             pa.array(map(payload_hash, self.payloads), pa.int64()),
             pa.array(keys, text),
             pa.array(self._first_text(self.plan.period_paths), text),
-            pa.array(self._first_text((self.plan.version_path,) if self.plan.version_path else ()), text),
+            version_texts,
+            versions(version_texts, self.plan.version_format),
             *self._failures(),
             *(pa.array(column, text) for column in self.columns),
             self._extra(),

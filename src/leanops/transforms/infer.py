@@ -1,13 +1,18 @@
 """What cells hold: per path, how many values each candidate type takes, by the casts of Curated themselves."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from leanops.domain.schema.infer import candidates
-from leanops.domain.schema.types import ColumnType, cast
+from leanops.domain.schema.types import ColumnType
+from leanops.transforms.cast import cast
 from leanops.transforms.standardize import PERIOD
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 _SHAPES = {
     "email": r"^[^@\s]+@[^@\s]+\.[A-Za-z]{2,}\z",
@@ -30,19 +35,30 @@ def texts(events: DataFrame, positions: Mapping[str, str]) -> DataFrame:
 
 def measured(texts: DataFrame) -> DataFrame:
     """One row per path: counts of its values, and of those each candidate takes."""
-    whole = F.expr(cast("text", ColumnType("BIGINT")))
-    number = F.expr(cast("text", ColumnType("DOUBLE")))
-    return texts.groupBy("path").agg(
+    flags = ", ".join(f"{name} boolean" for name in candidates())
+    read = texts.mapInArrow(_read, f"path string, text string, whole bigint, number double, {flags}")
+    return read.groupBy("path").agg(
         F.count(F.lit(1)).alias("events"),
         F.count_if(~F.col("text").rlike(r"\S")).alias("blank"),
         F.approx_count_distinct("text", 0.02).alias("distinct"),
         F.max(F.length("text")).alias("longest"),
         F.count_if(F.col("text").rlike(r"^0[0-9]+\z")).alias("leading_zeros"),
-        F.min(whole).alias("least"),
-        F.max(whole).alias("greatest"),
-        (F.floor(F.log10(F.max(F.abs(number)))) + 1).cast("int").alias("digits"),
+        F.min("whole").alias("least"),
+        F.max("whole").alias("greatest"),
+        (F.floor(F.log10(F.max(F.abs("number")))) + 1).cast("int").alias("digits"),
         *(F.count_if(condition).alias(name) for name, condition in _candidates().items()),
     )
+
+
+def _read(batches: "Iterable[pa.RecordBatch]") -> "Iterator[pa.RecordBatch]":
+    """(path, text) with what the text is as a number, and whether each candidate takes it."""
+    import pyarrow as pa
+
+    for batch in batches:
+        texts = batch.column("text")
+        held = {name: cast(texts, *tried).is_valid() for name, tried in candidates().items()}
+        numbers = {"whole": cast(texts, ColumnType("BIGINT")), "number": cast(texts, ColumnType("DOUBLE"))}
+        yield pa.RecordBatch.from_pydict({"path": batch.column("path"), "text": texts, **numbers, **held})
 
 
 def candidate_names() -> tuple[str, ...]:
@@ -51,7 +67,7 @@ def candidate_names() -> tuple[str, ...]:
 
 
 def _candidates() -> dict[str, Column]:
-    held = {name: F.expr(cast("text", *tried)).isNotNull() for name, tried in candidates().items()}
+    held = {name: F.col(name) for name in candidates()}
     shapes = {f"is_{name}": F.col("text").rlike(grammar) for name, grammar in _SHAPES.items()}
     shapes["is_card"] = shapes["is_card"] & F.expr(_passes_luhn("text"))
     return {**held, **shapes, "period": F.col("text").rlike(PERIOD)}

@@ -9,7 +9,8 @@ from pyspark.sql import functions as F
 from leanops.domain.failures import Rule
 from leanops.domain.schema.model import PayloadColumn
 from leanops.domain.table.sql import quoted, spark_type
-from leanops.transforms.curate import Source, judged
+from leanops.transforms.curate import judged
+from leanops.transforms.judge import Source
 from leanops.transforms.mask import masked
 
 # No column can have a point in its name, so these columns of the active schema meet none of the new one.

@@ -8,7 +8,6 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import BinaryType, StructField, StructType
 
-HIDDEN = "***"
 SEALED = r"\A[0-9a-f]{64}\z"
 """What a sealed text looks like."""
 _SHOWN = 4

@@ -7,7 +7,7 @@ from pyspark.sql import functions as F
 
 from leanops.domain.table.batch import Batch
 
-_FAILURES = "array<struct<rule:string,column:string,path:string,message:string,value:string>>"
+FAILURES = "array<struct<rule:string,column:string,path:string,message:string,value:string>>"
 
 
 def error_rows(bad: DataFrame, batch: Batch, raw_table: str) -> DataFrame:
@@ -27,7 +27,7 @@ def error_rows(bad: DataFrame, batch: Batch, raw_table: str) -> DataFrame:
         F.col("first.record_key").alias("record_key"),
         F.col("first.publish_time").alias("publish_time"),
         F.col("first.ingestion_ts").alias("ingestion_ts"),
-        F.col("first.failures").cast(_FAILURES).alias("failures"),
+        F.col("first.failures").cast(FAILURES).alias("failures"),
         source.alias("source"),
         F.lit(batch.batch_id).alias("batch_id"),
         F.lit(batch.schema_version).cast("int").alias("schema_version"),

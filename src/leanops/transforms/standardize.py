@@ -7,7 +7,7 @@ from pyspark.sql import functions as F
 
 from leanops.domain.schema.model import Keys
 from leanops.domain.table.definitions import NUMBER
-from leanops.transforms.versions import STORED, VERSION, is_ahead, order_time, version_value, with_order
+from leanops.transforms.versions import STORED, VERSION, is_ahead, order_time, with_order
 
 INSERTED, UPDATED, DUPLICATE, SUPERSEDED = "inserted", "updated", "duplicate", "superseded"
 COUNTED = ("version_missing", "version_fallback", "period_fallback", "publish_time_ahead")
@@ -20,8 +20,8 @@ PERIOD = r"^(?:19[7-9][0-9]|20[0-9]{2}|2100)-(?:0[1-9]|1[0-2])\z"
 def keyed(cells: DataFrame, keys: Keys) -> DataFrame:
     """Cells with record_key, period_reference, what orders the versions, a row number, and the flags of COUNTED."""
     is_number = keys.version_format == "number"
-    # A step of its own: times are made once and used several times.
-    read = cells.withColumns({"order_ts": order_time(), "version": version_value(keys)})
+    # A step of its own: the time is made once and used several times.
+    read = cells.withColumn("order_ts", order_time())
     version, order_ts = F.col("version"), F.col("order_ts")
     in_time = version.isNotNull() if is_number else version <= order_ts + F.expr("INTERVAL 24 HOURS")
     usable = F.coalesce(in_time, F.lit(False))

@@ -3,16 +3,12 @@
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from leanops.domain.schema.casts import DateFormat, as_decimal, as_moment, as_timestamp
-from leanops.domain.schema.model import Keys
 from leanops.domain.table.definitions import NUMBER
 
 VERSION = ("_version", "last_updated_ts", "order_ts", "message_id")
 """Compared one after the other; NULL is older than any value, so that the order is total."""
 STORED = ("_version", "last_updated_ts", "publish_time", "ingestion_ts", "message_id")
 """What a table holds of them: `order_ts` is made from both times."""
-_DIGITS = (38, 9)
-"""Digits of `_version`, and how many of them are decimals."""
 DAY_MS = 86_400_000
 _LATER = {"_version": NUMBER, "_payload_hash": "bigint"}
 
@@ -37,13 +33,3 @@ def is_ahead() -> Column:
 def order_time() -> Column:
     """When a message was published; of one whose clock is ahead, when it landed."""
     return F.when(is_ahead(), F.timestamp_millis("ingestion_ts")).otherwise(F.col("publish_time"))
-
-
-def version_value(keys: Keys) -> Column:
-    """What the text of a version says in the schema's format, NULL where it says nothing: a time, or a number."""
-    match keys.version_format:
-        case "number":
-            return F.expr(as_decimal("version_text", *_DIGITS))
-        case "epoch_s" | "epoch_ms":
-            return F.expr(as_timestamp("version_text", DateFormat(keys.version_format)))
-    return F.expr(as_moment("version_text"))

@@ -1,6 +1,7 @@
 """A law broken on purpose: verification fails, names the check, and names exactly the messages it happened to."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from operator import attrgetter
 from pathlib import Path
@@ -10,11 +11,8 @@ import pytest
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from leanops.domain.schema.model import ColumnType, DateFormat
-from leanops.domain.schema.types import cast
 from leanops.domain.table.definitions import RAW
 from leanops.domain.table.outcome import Outcome
-from leanops.domain.table.sql import literal
 from leanops.emulation.events.kinds import Kind
 from leanops.emulation.play.homes import fresh_home
 from leanops.emulation.play.phases import Emulation
@@ -22,6 +20,7 @@ from leanops.emulation.scenario import DAYS, Scenario
 from leanops.emulation.verify.verdict import Verdict
 from leanops.runtimes.embedded import Embedded
 from leanops.transforms import curate, standardize
+from leanops.transforms.judge import Source
 from leanops.usecases.cycle.run import run_cycle
 from leanops.usecases.ingest import deliver
 from leanops.usecases.pipeline import commit
@@ -278,11 +277,14 @@ def test_one_wrong_byte_of_a_text_is_found(schema_active: Emulation, monkeypatch
 
 
 def test_a_decimal_that_is_cut_off_is_found(landed: Emulation, monkeypatch: pytest.MonkeyPatch) -> None:
-    def cut_off(text: str, to: ColumnType, form: DateFormat = DateFormat.ISO) -> str:
-        value = cast(text, to, form)
-        return f"CAST(floor({value}) AS {to})" if to.name == "DECIMAL" and to.scale == 2 else value
+    right = curate.judged
 
-    monkeypatch.setattr(curate, "cast", cut_off)
+    def cut_off(rows: DataFrame, sources: Sequence[Source]) -> DataFrame:
+        amounts = {f"v_{one.column.name}": one.column.type for one in sources if one.column.type.scale == 2}
+        cut = {name: F.floor(name).cast(kind.iceberg) for name, kind in amounts.items()}
+        return right(rows, sources).withColumns(cut)
+
+    monkeypatch.setattr(curate, "judged", cut_off)
     verdict = cycled(landed)
     amounts = ("order_amount", "shipping_cost")
     affected = {
@@ -315,12 +317,12 @@ def test_personal_data_in_clear_is_found(landed: Emulation, monkeypatch: pytest.
 
 
 def test_personal_data_in_clear_in_an_error_is_found(landed: Emulation, monkeypatch: pytest.MonkeyPatch) -> None:
-    right = curate._failure
+    right = curate.judged
 
-    def showing(rule: Any, column: str, path: str | None, message: str, value: str | None) -> str:
-        return right(rule, column, path, message, f"t_{column}" if value == literal(curate.HIDDEN) else value)
+    def showing(rows: DataFrame, sources: Sequence[Source]) -> DataFrame:
+        return right(rows, [replace(one, column=one.column.model_copy(update={"pii": None})) for one in sources])
 
-    monkeypatch.setattr(curate, "_failure", showing)
+    monkeypatch.setattr(curate, "judged", showing)
     verdict = cycled(landed)
     for topic in TOPICS:
         personal = {leaf.column for leaf in WHOLE.names()[topic].leaves if leaf.pii}

@@ -8,12 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql import functions as F
 
-from leanops.domain.schema.model import schema_from_json
 from leanops.domain.table.sql import literal, quoted
 from leanops.runtimes.embedded import Embedded
-from leanops.transforms.curate import Source, judged
 from leanops.transforms.mask import masked, sealed, with_key
-from tests.support.builders import column, schema_text
 
 TEXTS = [
     "",
@@ -71,17 +68,3 @@ def test_a_mask_shows_the_last_four_characters_of_a_longer_text(embedded: Embedd
     rows = embedded.spark().createDataFrame([("10115",), ("1011",), ("1",), ("",), ("a\nb12345",), (None,)], "t string")
     found = [row[0] for row in rows.select(masked(F.col("t"))).collect()]
     assert found == ["*0115", "****", "*", "", "****2345", None]
-
-
-def test_a_slow_pattern_is_not_tried_on_a_long_text_which_fails(embedded: Embedded) -> None:
-    text = schema_text(column("a", rules={"pattern": r"\S+@\S+\.\S+"}))
-    (declared,) = schema_from_json(text, "schema.json", is_kept=True).payload_columns
-    matching = [f"{'a' * 496}@b.c", f"{'a' * 497}@b.c", f"{'a' * 20_000}@b.c"]
-    rows = embedded.spark().createDataFrame([(text,) for text in matching], "a string")
-    system = ("message_id", "topic_name", "period_reference", "publish_time", "ingestion_ts", "first_seen_ts")
-    nulls = [f"NULL AS {name}" for name in (*system, "last_updated_ts")]
-    standardized = rows.selectExpr(
-        "a", "'k' AS idempotency_key", "a AS record_key", "CAST(NULL AS string) AS _rescued", *nulls
-    )
-    found = judged(standardized, [Source(declared, "a")]).selectExpr("transform(failures, f -> f.rule)").collect()
-    assert [row[0] for row in found] == [None, ["rule_pattern"], ["rule_pattern"]]

@@ -13,9 +13,9 @@ from pyspark.sql import functions as F
 
 from leanops.adapters.iceberg.session import CATALOG
 from leanops.domain.errors import CommitRefusedError, CommitUnknownError
+from leanops.domain.failures import HIDDEN
 from leanops.domain.table.sql import literal, quoted
 from leanops.ports.tables import Merge
-from leanops.transforms.mask import HIDDEN
 
 SMALL_BATCH = 20_000
 ROWS_PER_PARTITION = 50_000

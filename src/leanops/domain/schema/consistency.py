@@ -13,6 +13,7 @@ from leanops.domain.schema import parse
 from leanops.domain.schema.casts import DateFormat
 from leanops.domain.schema.document import step
 from leanops.domain.schema.parse import DEFAULT_KEY_PATH, did_you_mean, path_from_text, type_from_text
+from leanops.domain.schema.regex import HINT as PATTERN_HINT
 from leanops.domain.schema.rules import RULES, compared_by, is_refused, leaves_room
 from leanops.domain.schema.types import TEXT, TYPES, ColumnType, column_value, limit_value, type_from_iceberg
 from leanops.domain.table.definitions import (
@@ -154,8 +155,8 @@ def _limits(draft: Draft) -> Generator[Problem, None, Limits]:
         entry, pointer = RULES[name], f"{draft.pointer}/rules/{name}"
         if kind is not None and not entry.goes_with(kind.entry):
             yield Problem(Code.CONTRADICTION, pointer, f"{name} does not go with {kind}", "take it out")
-        elif fault := entry.fault(limit, draft.rules):
-            yield Problem(fault.code, pointer, f"{quoted(str(limit))} {fault.why}", fault.hint)
+        elif fault := entry.fault(limit):
+            yield Problem(Code.BAD_PATTERN, pointer, f"{quoted(str(limit))} {fault}", PATTERN_HINT)
         elif entry.about != "value":
             limits[name] = limit
         elif kind is not None:
@@ -212,7 +213,7 @@ def _default(draft: Draft, kind: ColumnType, limits: Limits) -> Iterator[Problem
 
 
 def _broken(draft: Draft, limits: Limits, text: str, value: Any) -> Iterator[str]:
-    """Messages for the rules that a text of the file surely breaks; none where the text has no value."""
+    """Messages for the rules that a text of the file breaks; none where the text has no value."""
     for name, limit in limits.items():
         if value is not None and is_refused(name, limit, text, value):
             yield f"{quoted(text)} {RULES[name].says.format(quoted(str(draft.rules[name])))}"

@@ -14,7 +14,7 @@ from pydantic import (
     create_model,
 )
 
-from leanops.domain.errors import InvalidSchemaError
+from leanops.domain.errors import InvalidSchemaError, PermanentError
 from leanops.domain.payload.columns import plain_name
 from leanops.domain.problems import Code
 from leanops.domain.schema import parse
@@ -22,6 +22,7 @@ from leanops.domain.schema.casts import DateFormat as DateFormat
 from leanops.domain.schema.consistency import contradictions_in
 from leanops.domain.schema.document import is_beneath, nearest, read_document
 from leanops.domain.schema.parse import DEFAULT_KEY_PATH, DEFAULT_PERIOD_PATHS, Text, read_model
+from leanops.domain.schema.regex import HINT
 from leanops.domain.schema.rules import RULES
 from leanops.domain.schema.types import TYPES, type_names
 from leanops.domain.schema.types import ColumnType as ColumnType
@@ -179,8 +180,8 @@ class Schema(_Model):
 def schema_from_json(text: str, source: str, *, is_kept: bool = False) -> Schema:
     """The schema in a file's text; raises InvalidSchemaError with every problem and its place.
 
-    A file that `is_kept` was deployed once: names that were reserved since then, and slow patterns, which Curated tries
-    on short texts only, do not make it unreadable.
+    A file that `is_kept` was deployed once: names that were reserved since then, and patterns of another grammar, do not
+    make it unreadable; Curated refuses them.
     """
     document = read_document(text)
     offsets = document.offsets
@@ -191,10 +192,22 @@ def schema_from_json(text: str, source: str, *, is_kept: bool = False) -> Schema
     problems = [*document.problems, *(problem for problem in mistakes if not is_beneath(problem.pointer, reported))]
     problems += contradictions_in(document.value, {problem.pointer for problem in problems}, is_kept=is_kept)
     if is_kept:
-        problems = [problem for problem in problems if problem.code != Code.SLOW_PATTERN]
+        problems = [problem for problem in problems if problem.code != Code.BAD_PATTERN]
     if problems or schema is None:
         raise InvalidSchemaError(source, sorted(problems, key=lambda wrong: offsets[nearest(wrong.pointer, offsets)]))
     return schema
+
+
+def check_rules(schema: Schema) -> None:
+    """Refuse a schema whose rules cannot be applied; one that was deployed long ago may have such rules."""
+    for column in schema.payload_columns:
+        for name, limit in column.rules.written.items():
+            fault = RULES[name].fault(limit)
+            if fault:
+                raise PermanentError(
+                    f"the {name} of {schema.table_name}.{column.name} {fault}, so nothing is written to the table; "
+                    f"{HINT}, and deploy the schema again"
+                )
 
 
 def changed_types(schema: "Schema", columns: Mapping[str, str]) -> dict[str, tuple[str, str]]:

@@ -1,13 +1,14 @@
 """The types of Curated columns, in one table: a new type is one entry."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any, Literal, NamedTuple
 
 from leanops.domain.payload.flatten import BOOLEAN, NUMBER, STRING, Kind
 from leanops.domain.schema import casts
-from leanops.domain.schema.casts import DateFormat
+from leanops.domain.schema.casts import DateFormat, Plain
 
 _ICEBERG = re.compile(r"([a-z]+)(?:\(([0-9]+),([0-9]+)\))?")
 
@@ -41,6 +42,14 @@ class ColumnType(NamedTuple):
         """Digits before the point of an exact number."""
         return self.precision - self.scale if self.entry.has_scale else len(str(self.entry.bound))
 
+    def holds(self, value: Fraction) -> bool:
+        """Whether an exact number is one of its values."""
+        grid = value * 10**self.scale
+        bound = 10**self.precision if self.entry.has_scale else self.entry.bound
+        # Whole numbers reach one further below zero; a DECIMAL holds the same digits on both sides.
+        least = 1 - bound if self.entry.has_scale else -bound
+        return grid.denominator == 1 and bool(least <= grid < bound)
+
     @property
     def _digits(self) -> str:
         return f"({self.precision},{self.scale})" if self.precision else ""
@@ -55,13 +64,13 @@ class TypeEntry:
     like: str
     """What to write, for hints."""
     read: Callable[[str, DateFormat], Any]
-    """What a text of a schema file is compared by; None where it holds no value."""
-    cast: Callable[[str, ColumnType, DateFormat], str]
-    """The SQL of a value from that of its text, NULL where the text holds none."""
+    """What a text is compared by; None where it holds no value."""
     accepts: str
     """Documentation: the texts it takes, examples of them, and some it refuses."""
     examples: str
     refuses: str = ""
+    plain: Callable[[ColumnType, DateFormat], Sequence[Plain]] = lambda _kind, _form: ()
+    """The texts that need not be read one by one."""
     numbers: Literal["exact", "real"] | None = None
     bound: int = 0
     """Whole numbers are below it, and not below its negative."""
@@ -79,7 +88,8 @@ _DAYS = (DateFormat.DAY_MONTH_YEAR, DateFormat.MONTH_DAY_YEAR, DateFormat.DOTTED
 _WHOLE: dict[str, Any] = {
     "like": "a number like 7",
     "read": casts.exact_in,
-    "cast": lambda text, kind, _: casts.as_integer(text, kind.name),
+    # One digit fewer than the greatest number has: all of those fit.
+    "plain": lambda kind, _: casts.plain_integers(kind.whole_digits - 1),
     "accepts": "a number whose value is whole and in range",
     "examples": "`7`, `+7`, `007`, `7.0`, `7e2`, `700e-2`",
     "numbers": "exact",
@@ -92,7 +102,6 @@ TYPES: dict[str, TypeEntry] = {
         like="a text",
         # Python orders texts by code point, which is how their bytes are ordered.
         read=lambda text, _: text,
-        cast=lambda text, _, __: text,
         accepts="any",
         examples="` a ` stays ` a `",
     ),
@@ -104,7 +113,7 @@ TYPES: dict[str, TypeEntry] = {
         iceberg="decimal",
         like="a number like 7.50",
         read=casts.exact_in,
-        cast=lambda text, kind, _: casts.as_decimal(text, kind.precision, kind.scale),
+        plain=lambda kind, _: casts.plain_decimals(kind.precision, kind.scale),
         accepts="a number that needs at most `s` decimals and `p` digits",
         examples="as (18,2): `1.10`, `1.100`, `1.5e3`, `-0`",
         refuses="`1.005`, `1e30`, `1.`",
@@ -117,7 +126,7 @@ TYPES: dict[str, TypeEntry] = {
         iceberg="double",
         like="a number like 7.5",
         read=casts.double_in,
-        cast=lambda text, _, __: casts.as_double(text),
+        plain=lambda _kind, _form: casts.plain_doubles(),
         accepts="a number that is finite as a double; only a zero becomes zero",
         examples="`1.5`, `-1e-300`",
         refuses="`NaN`, `Infinity`, `1e999`, `1e-999`",
@@ -127,8 +136,7 @@ TYPES: dict[str, TypeEntry] = {
     "BOOLEAN": TypeEntry(
         iceberg="boolean",
         like="true or false",
-        read=lambda text, _: {"true": True, "false": False}.get(text.lower()),
-        cast=lambda text, _, __: f"CASE lower({text}) WHEN 'true' THEN true WHEN 'false' THEN false END",
+        read=casts.boolean_in,
         accepts="`true` or `false`, in any case",
         examples="`TRUE`, `false`",
         refuses="`1`, `yes`, `t`",
@@ -138,7 +146,6 @@ TYPES: dict[str, TypeEntry] = {
         iceberg="date",
         like="a day like 2026-01-31",
         read=casts.date_in,
-        cast=lambda text, _, form: casts.as_date(text, form),
         accepts="`yyyy-MM-dd`, a day of the calendar",
         examples="`2026-02-28`",
         refuses="`2026-02-30`, `2026-2-8`, `2026-02-28T00:00:00`",
@@ -149,7 +156,7 @@ TYPES: dict[str, TypeEntry] = {
         iceberg="timestamptz",
         like="a time like 2026-01-31T12:00:00Z",
         read=casts.timestamp_in,
-        cast=lambda text, _, form: casts.as_timestamp(text, form),
+        plain=lambda _, form: casts.plain_timestamps(form),
         accepts="`yyyy-MM-dd`, then `T` or one space, then `HH:mm`, `HH:mm:ss` or `HH:mm:ss.f`, then nothing or a zone",
         examples="`2026-02-28T12:30:00Z`, `2026-02-28 12:30`, `2026-02-28T12:30:00.123456+01:00`",
         refuses="`2026-02-28`, `…12:30:00z`, `…24:00:00`",
@@ -164,29 +171,15 @@ def type_names() -> list[str]:
     return [f"{name}(p,s)" if entry.has_scale else name for name, entry in TYPES.items()]
 
 
-def cast(text: str, kind: ColumnType, form: DateFormat = DateFormat.ISO) -> str:
-    """The SQL of the value of `text` as `kind`, NULL where it has none."""
-    return kind.entry.cast(text, kind, form)
-
-
 def limit_value(text: str, kind: ColumnType) -> Any:
-    """What a limit is compared by, or None if it is not a value; a limit may be finer or wider than the column.
-
-    Stricter than the casts of Curated: what it takes for a value, they do too.
-    """
+    """What a limit is compared by, or None if it is not a value; a limit may be finer or wider than the column."""
     return kind.entry.read(text, DateFormat.ISO)
 
 
 def column_value(text: str, kind: ColumnType, form: DateFormat) -> Any:
     """What a value of the column is compared by, or None if the column cannot hold the text."""
     value = kind.entry.read(text, form)
-    if value is None or not kind.is_exact:
-        return value
-    grid = value * 10**kind.scale
-    bound = 10**kind.precision if kind.entry.has_scale else kind.entry.bound
-    # Whole numbers reach one further below zero; a DECIMAL holds the same digits on both sides.
-    least = 1 - bound if kind.entry.has_scale else -bound
-    return value if grid.denominator == 1 and least <= grid < bound else None
+    return None if value is None or (kind.is_exact and not kind.holds(value)) else value
 
 
 def is_promotion(today: str, wanted: str) -> bool:

@@ -9,7 +9,7 @@ from pyspark.sql import functions as F
 
 from leanops.domain.errors import SpikeError, UnbalancedBatchError, UsageError
 from leanops.domain.payload.columns import check_names
-from leanops.domain.schema.model import Schema, changed_types
+from leanops.domain.schema.model import Schema, changed_types, check_rules
 from leanops.domain.schema.types import is_promotion
 from leanops.domain.table.balance import CuratedCounts
 from leanops.domain.table.batch import CURATED, STANDARDIZED, Batch, new_batch_id
@@ -26,6 +26,7 @@ from leanops.domain.table.history import (
 from leanops.ports.tables import Lake, Merge
 from leanops.transforms import curate as rows
 from leanops.transforms import quarantine
+from leanops.transforms.judge import sources_of
 from leanops.transforms.versions import STORED
 from leanops.usecases.journal import begin, begin_another, repair_checkpoint
 from leanops.usecases.leases import HeldTopic
@@ -85,10 +86,11 @@ def source_moved(held: HeldTopic, schema: Schema) -> bool:
 
 
 def curated_definition(schema: Schema) -> TableDefinition:
-    """The Curated table of a schema; raises if it has columns that are no longer allowed."""
+    """The Curated table of a schema; raises if it has columns or patterns that are no longer allowed."""
     remedy = "give them other names in the schema and deploy it with --rebuild"
     names = [column.name for column in schema.payload_columns]
     check_names(schema.table_name, names, CURATED_SYSTEM_COLUMNS, remedy)
+    check_rules(schema)
     payload = {column.name: column.type.iceberg for column in schema.payload_columns}
     comments = {column.name: column.path or "" for column in schema.payload_columns}
     return replace(CURATED_TABLE, columns={**CURATED_TABLE.columns, **payload}, comments=comments)
@@ -120,7 +122,7 @@ def judged_rows(schema: Schema, source: TableView, changed: DataFrame) -> DataFr
     names = set(changed.columns)
     there = {name: kind for name, kind in source.columns.items() if name in names}
     paths = {path: name for path, name in source.paths.items() if name in there}
-    return rows.judged(changed, rows.sources_of(schema, paths, there))
+    return rows.judged(changed, sources_of(schema, paths, there))
 
 
 def sealing_key(platform: Platform, topic: str, schema: Schema) -> bytes | None:

@@ -98,6 +98,7 @@ def flatten_plan(
         key_path=keys.idempotency_key,
         period_paths=keys.period_paths,
         version_path=keys.version,
+        version_format=keys.version_format,
         key_secret=secret_key(platform, topic) if keys.pii else None,
     )
 

@@ -8,6 +8,7 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame
 
 from leanops.domain.errors import UsageError
+from leanops.domain.failures import HIDDEN
 from leanops.domain.payload.evolution import real_paths
 from leanops.domain.schema.diff import Difference, difference
 from leanops.domain.schema.lint import sealed_key_problems
@@ -28,8 +29,8 @@ from leanops.domain.table.definitions import STANDARDIZED_SYSTEM_COLUMNS
 from leanops.domain.table.history import valid_watermark
 from leanops.ports.tables import Lake
 from leanops.transforms import judge_plan
-from leanops.transforms.curate import Source, judged, sources_of
-from leanops.transforms.mask import HIDDEN
+from leanops.transforms.curate import judged
+from leanops.transforms.judge import Source, sources_of
 from leanops.usecases.operations.keep_older_versions import as_standardized, events_of
 from leanops.usecases.platform import Platform
 from leanops.usecases.schemas.plan_gate import missing_values
