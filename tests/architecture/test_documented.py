@@ -8,7 +8,7 @@ import typer.main
 
 from leanops.entrypoints.cli.app import app
 from leanops.settings import SETTINGS
-from leanops.transforms.flatten import hmac_of
+from leanops.transforms.mask import hmac_of
 from tests.support.places import ROOT
 
 REFERENCE = ROOT / "docs/reference"

@@ -6,11 +6,10 @@ from typing import TYPE_CHECKING
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from leanops.domain.schema.model import PayloadColumn, Schema
+from leanops.domain.schema.model import Schema
 from leanops.domain.table.sql import quoted, spark_type
 from leanops.transforms import judge
 from leanops.transforms.judge import Source
-from leanops.transforms.mask import SEALED, masked, sealed, with_key
 from leanops.transforms.quarantine import FAILURES
 from leanops.transforms.versions import VERSION, completed, with_order
 
@@ -31,27 +30,30 @@ _SYSTEM = (
 )
 
 
-def judged(rows: DataFrame, sources: Sequence[Source]) -> DataFrame:
-    """Rows with a typed column `v_{name}` each and `failures`, NULL where the row is good."""
+def judged(rows: DataFrame, sources: Sequence[Source], secret: bytes | None = None) -> DataFrame:
+    """Rows with a typed column `v_{name}` each and `failures`, NULL where the row is good.
+
+    PII is masked; `secret` is the key of the columns that are sealed, which are in clear without it.
+    """
     read = dict.fromkeys(source.standardized_name for source in sources if source.standardized_name)
     chosen = completed(rows).select(*_SYSTEM, "record_key", "_rescued", *(F.col(quoted(name)) for name in read))
     kept = [f"{field.name} {field.dataType.simpleString()}" for field in chosen.schema.fields[: len(_SYSTEM) + 1]]
     values = [f"{quoted(f'v_{one.column.name}')} {spark_type(one.column.type.iceberg)}" for one in sources]
-    return chosen.mapInArrow(_Judge(sources), ", ".join([*kept, *values, f"failures {FAILURES}"]))
+    return chosen.mapInArrow(_Judge(sources, secret), ", ".join([*kept, *values, f"failures {FAILURES}"]))
 
 
 class _Judge:
     """The function that runs in the workers."""
 
-    def __init__(self, sources: Sequence[Source]) -> None:
-        self.sources = sources
+    def __init__(self, sources: Sequence[Source], secret: bytes | None) -> None:
+        self.sources, self.secret = sources, secret
 
     def __call__(self, batches: "Iterable[pa.RecordBatch]") -> "Iterator[pa.RecordBatch]":
         import pyarrow as pa
 
         names = [*_SYSTEM, "record_key", *(f"v_{source.column.name}" for source in self.sources), "failures"]
         for batch in batches:
-            values, failures = judge.judged(batch, self.sources)
+            values, failures = judge.judged(batch, self.sources, self.secret)
             kept = batch.columns[: len(_SYSTEM) + 1]
             yield pa.RecordBatch.from_arrays([*kept, *values, failures], names=names)
 
@@ -93,27 +95,12 @@ def _months(period: str) -> Column:
     return F.substring(period, 1, 4).cast("int") * 12 + F.substring(period, 6, 2).cast("int")
 
 
-def table_rows(rows: DataFrame, schema: Schema, *, batch_seq: int, batch_id: str, secret: bytes | None) -> DataFrame:
-    """Good rows in the table's own columns, PII masked; `secret` is the key of the columns that are sealed."""
-    return (with_key(rows, secret) if secret else rows).select(
+def table_rows(rows: DataFrame, schema: Schema, *, batch_seq: int, batch_id: str) -> DataFrame:
+    """Good rows in the table's own columns."""
+    return rows.select(
         *_SYSTEM,
         F.lit(schema.version).cast("int").alias("_schema_version"),
         F.lit(batch_seq).cast("bigint").alias("_batch_seq"),
         F.lit(batch_id).alias("_batch_id"),
-        *(_protected(column, schema).alias(column.name) for column in schema.payload_columns),
+        *(F.col(f"v_{column.name}").alias(column.name) for column in schema.payload_columns),
     )
-
-
-def _protected(column: PayloadColumn, schema: Schema) -> Column:
-    value = F.col(f"v_{column.name}")
-    match column.pii:
-        case "hmac" if schema.reads_sealed_key(column):
-            # Standardized holds the HMAC there, but for rows from before it sealed that column: they hold the text.
-            return F.when(value.rlike(SEALED), value).otherwise(sealed(value))
-        case "hmac":
-            return sealed(value)
-        case "mask":
-            return masked(value)
-        case "drop":
-            return F.lit(None).cast(spark_type(column.type.iceberg))
-    return value

@@ -1,20 +1,31 @@
 """Payloads become cells: one Arrow pass over RAW rows, the same cells whatever batch a row arrives in."""
 
 import hashlib
-import hmac
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pyspark.sql import DataFrame
-from pyspark.sql.types import DecimalType, LongType, MapType, StringType, StructField, StructType, TimestampType
+from pyspark.sql import functions as F
+from pyspark.sql.types import (
+    BooleanType,
+    DecimalType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
 
 from leanops.domain.limits import Limits
 from leanops.domain.payload.fast_flatten import Columns, Layout
 from leanops.domain.payload.flatten import ARRAY, NULL, Cell, Kind, ParseError, flat
 from leanops.domain.schema.model import VersionFormat
-from leanops.transforms.cast import VERSION_DIGITS, versions
+from leanops.transforms.cast import VERSION_DIGITS
+from leanops.transforms.keys import COUNTED, Texts, keyed
+from leanops.transforms.mask import hmac_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -64,8 +75,12 @@ class FlattenPlan:
 
 
 def cells(raw: DataFrame, plan: FlattenPlan) -> DataFrame:
-    """One row per RAW row: its cells by position, others in `extra`, or `rule` and `problem` if it is no event."""
-    return raw.select(*RAW_COLUMNS).mapInArrow(_Flattener(plan), _result_type(plan))
+    """One row per RAW row: what identifies and orders it, and its cells by position, others in `extra`.
+
+    One that is not an event has `rule` and `problem` instead. `row` numbers them.
+    """
+    read = raw.select(*RAW_COLUMNS).mapInArrow(_Flattener(plan), _result_type(plan))
+    return read.select(F.monotonically_increasing_id().alias("row"), "*")
 
 
 def observed_kinds(observed: Iterable[str]) -> dict[str, set[Kind]]:
@@ -86,11 +101,12 @@ def _result_type(plan: FlattenPlan) -> StructType:
             StructField("ingestion_ts", LongType()),
             StructField("_payload_hash", LongType()),
             StructField("idempotency_key", text),
-            StructField("period_text", text),
-            StructField("version_text", text),
-            StructField(
-                "version", DecimalType(*VERSION_DIGITS) if plan.version_format == "number" else TimestampType()
-            ),
+            StructField("record_key", text),
+            StructField("period_reference", text),
+            StructField("order_ts", TimestampType()),
+            StructField("last_updated_ts", TimestampType()),
+            StructField("_version", DecimalType(*VERSION_DIGITS)),
+            *(StructField(name, BooleanType()) for name in COUNTED),
             StructField("rule", text),
             StructField("problem", text),
             *(StructField(name, text) for name in plan.columns),
@@ -151,18 +167,14 @@ class _Batch:
         import pyarrow as pa
 
         text = pa.string()
-        keys = self._keys()
-        paths = (self.plan.version_path,) if self.plan.version_path else ()
-        version_texts = pa.array(self._first_text(paths), text)
+        keys = pa.array(self._keys(), text)
         if self.plan.key_secret is not None:
             self._seal_cells(self.plan.key_path, self.plan.key_secret)
         arrays = [
             *(self.batch.column(name) for name in ("message_id", "publish_time", "ingestion_ts")),
             pa.array(map(payload_hash, self.payloads), pa.int64()),
-            pa.array(keys, text),
-            pa.array(self._first_text(self.plan.period_paths), text),
-            version_texts,
-            versions(version_texts, self.plan.version_format),
+            keys,
+            *self._keyed(keys).values(),
             *self._failures(),
             *(pa.array(column, text) for column in self.columns),
             self._extra(),
@@ -170,6 +182,14 @@ class _Batch:
         ]
         names = [field.name for field in _result_type(self.plan).fields]
         return pa.RecordBatch.from_arrays(arrays, names=names)
+
+    def _keyed(self, keys: "pa.Array") -> "dict[str, pa.Array]":
+        import pyarrow as pa
+
+        plan = self.plan
+        period = pa.array(self._first_text(plan.period_paths), pa.string())
+        version = pa.array(self._first_text((plan.version_path,) if plan.version_path else ()), pa.string())
+        return keyed(self.batch, Texts(keys, period, version), plan.version_format if plan.version_path else None)
 
     def _extra(self) -> "pa.Array":
         import pyarrow as pa
@@ -274,8 +294,3 @@ def _usable(text: str | None) -> str | None:
 def _sealed(text: str | None, secret: bytes) -> str | None:
     """The HMAC that stands for a key the schema says is PII."""
     return None if text is None else hmac_of(text, secret)
-
-
-def hmac_of(text: str, secret: bytes) -> str:
-    """HMAC-SHA-256 of a text in UTF-8, as 64 lower-case hex digits."""
-    return hmac.new(secret, text.encode(), hashlib.sha256).hexdigest()

@@ -9,7 +9,7 @@ from pyspark.sql import functions as F
 from leanops.domain.schema.infer import candidates
 from leanops.domain.schema.types import ColumnType
 from leanops.transforms.cast import cast
-from leanops.transforms.standardize import PERIOD
+from leanops.transforms.keys import PERIOD
 
 if TYPE_CHECKING:
     import pyarrow as pa

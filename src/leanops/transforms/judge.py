@@ -14,6 +14,7 @@ from leanops.domain.schema.model import PayloadColumn, Schema
 from leanops.domain.schema.rules import RULES
 from leanops.domain.schema.types import TEXT
 from leanops.transforms.cast import cast
+from leanops.transforms.mask import masked, sealed, sealed_once
 from leanops.transforms.rules import all_are, broken
 
 KEY = "idempotency_key"
@@ -28,6 +29,8 @@ class Source:
 
     column: PayloadColumn
     standardized_name: str | None
+    is_sealed: bool = False
+    """Whether it has the HMAC of the text, but for rows from before the column was sealed."""
 
 
 class Judged(NamedTuple):
@@ -52,13 +55,20 @@ class _Failure(NamedTuple):
 def sources_of(schema: Schema, paths: Mapping[str, str], columns: Mapping[str, str]) -> list[Source]:
     """Where each payload column is read; one without a path is the Standardized column of its name."""
     return [
-        Source(column, paths.get(column.path) if column.path else (column.name if column.name in columns else None))
+        Source(
+            column,
+            paths.get(column.path) if column.path else (column.name if column.name in columns else None),
+            schema.reads_sealed_key(column),
+        )
         for column in schema.payload_columns
     ]
 
 
-def judged(rows: pa.RecordBatch, sources: Sequence[Source]) -> Judged:
-    """What becomes of rows of Standardized, which have their key, `_rescued` and the columns of `sources`."""
+def judged(rows: pa.RecordBatch, sources: Sequence[Source], secret: bytes | None = None) -> Judged:
+    """What becomes of rows of Standardized, which have their key, `_rescued` and the columns of `sources`.
+
+    Values are as Curated may show them, but that without a secret nothing is sealed.
+    """
     rescued = _rescued(rows.column("_rescued"), [source.column.path for source in sources if source.column.path])
     no_text = pa.nulls(len(rows), pa.string())
     failures = [_Failure(rows.column(KEY).is_null(), Rule.CDE_MISSING, KEY, None, "no usable key", no_text)]
@@ -68,7 +78,7 @@ def judged(rows: pa.RecordBatch, sources: Sequence[Source]) -> Judged:
         others = rescued.get(source.column.path or "", no_text)
         texts = pc.coalesce(texts, others, pa.scalar(source.column.default, pa.string()))
         value, found = _judged_column(texts, source.column)
-        values.append(value)
+        values.append(_protected(value, source, secret))
         failures += found
     return Judged(values, _listed(failures, len(rows)))
 
@@ -99,6 +109,17 @@ def _judged_column(texts: pa.Array, column: PayloadColumn) -> tuple[pa.Array, li
         is_broken = pc.and_(broken(name, limit, texts, value, column), is_asked)
         found.append(failure(is_broken, RULES[name].reports, RULES[name].says.format(limit)))
     return value, found
+
+
+def _protected(values: pa.Array, source: Source, secret: bytes | None) -> pa.Array:
+    match source.column.pii:
+        case "mask":
+            return masked(values)
+        case "drop":
+            return pa.nulls(len(values), values.type)
+        case "hmac" if secret is not None:
+            return sealed_once(values, secret) if source.is_sealed else sealed(values, secret)
+    return values
 
 
 def _listed(failures: Sequence[_Failure], rows: int) -> pa.Array:

@@ -11,7 +11,6 @@ from leanops.domain.schema.model import PayloadColumn
 from leanops.domain.table.sql import quoted, spark_type
 from leanops.transforms.curate import judged
 from leanops.transforms.judge import Source
-from leanops.transforms.mask import masked
 
 # No column can have a point in its name, so these columns of the active schema meet none of the new one.
 _TODAY = "today."
@@ -183,7 +182,7 @@ def _new_value(column: PayloadColumn, both: Both, live: Mapping[str, bool] | Non
         names = {source.column.name for source in both.today}
         before = F.col(quoted(f"v_{_TODAY}{column.name}")) if _TODAY + column.name in names else value
         return F.when(value.isNotNull(), F.when(value.eqNullSafe(before), 1).otherwise(2))
-    return masked(value) if column.pii == "mask" else value
+    return value
 
 
 def _live_value(column: PayloadColumn, both: Both, live: Mapping[str, bool]) -> Column:

@@ -1,50 +1,37 @@
-"""PII leaves Curated and error tables only in these shapes."""
+"""PII leaves Curated only in these shapes."""
 
 import hashlib
-from collections.abc import Mapping
-from typing import Any
+import hmac
 
-from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as F
-from pyspark.sql.types import BinaryType, StructField, StructType
+import pyarrow as pa
+import pyarrow.compute as pc
 
-SEALED = r"\A[0-9a-f]{64}\z"
+_SEALED = r"\A[0-9a-f]{64}\z"
 """What a sealed text looks like."""
 _SHOWN = 4
-_BLOCK = 64
-_INNER, _OUTER = "_seal_inner", "_seal_outer"
 
 
-def masked(text: Column) -> Column:
+def masked(texts: pa.Array) -> pa.Array:
     """The last four characters, the others as stars; nothing of a text that is no longer than that."""
-    hidden = F.greatest(F.length(text) - _SHOWN, F.lit(0))
-    short = F.expr("repeat('*', 4)").substr(F.lit(1), F.length(text))
-    return F.when(hidden == 0, short).otherwise(
-        F.concat(F.regexp_replace(text.substr(F.lit(1), hidden), r"(?s).", "*"), text.substr(hidden + 1, F.lit(_SHOWN)))
-    )
+    length = pc.utf8_length(texts)
+    is_short = pc.less_equal(length, _SHOWN)
+    stars = pc.binary_repeat("*", pc.if_else(is_short, length, pc.subtract(length, _SHOWN)))
+    shown = pc.if_else(is_short, pa.scalar(""), pc.utf8_slice_codeunits(texts, -_SHOWN))
+    return pc.binary_join_element_wise(stars, shown, "")
 
 
-def with_key(rows: DataFrame, secret: bytes) -> DataFrame:
-    """Rows that can be `sealed`. The key is joined to them, for one in an expression would show in plans and logs."""
-    key = (hashlib.sha256(secret).digest() if len(secret) > _BLOCK else secret).ljust(_BLOCK, b"\0")
-    pads = [bytearray(byte ^ pad for byte in key) for pad in (0x36, 0x5C)]
-    return rows.crossJoin(F.broadcast(_one_row(rows.sparkSession, {_INNER: pads[0], _OUTER: pads[1]})))
+def sealed(texts: pa.Array, secret: bytes) -> pa.Array:
+    """The HMAC of each text."""
+    distinct = texts.dictionary_encode()
+    seals = [hmac_of(text, secret) for text in distinct.dictionary.to_pylist()]
+    return pa.array(seals, pa.string()).take(distinct.indices)
 
 
-def _one_row(session: SparkSession, cells: Mapping[str, bytearray]) -> DataFrame:
-    """A row of binary columns; made in Java, for Python's own way goes through a file."""
-    jvm: Any = session._jvm
-    java: Any = session._jsparkSession
-    gateway: Any = session.sparkContext._gateway
-    values = gateway.new_array(jvm.java.lang.Object, len(cells))
-    for at, cell in enumerate(cells.values()):
-        values[at] = cell
-    only = jvm.java.util.Collections.singletonList(jvm.org.apache.spark.sql.RowFactory.create(values))
-    types = StructType([StructField(name, BinaryType()) for name in cells])
-    return DataFrame(java.createDataFrame(only, java.parseDataType(types.json())), session)
+def sealed_once(texts: pa.Array, secret: bytes) -> pa.Array:
+    """The HMAC of each text that is not one already."""
+    return pc.if_else(pc.match_substring_regex(texts, _SEALED), texts, sealed(texts, secret))
 
 
-def sealed(text: Column) -> Column:
-    """HMAC-SHA-256 in hex, as RFC 2104 builds it from the hash."""
-    inner = F.sha2(F.concat(F.col(_INNER), text.cast("binary")), 256)
-    return F.sha2(F.concat(F.col(_OUTER), F.unhex(inner)), 256)
+def hmac_of(text: str, secret: bytes) -> str:
+    """HMAC-SHA-256 of a text in UTF-8, as 64 lower-case hex digits."""
+    return hmac.new(secret, text.encode(), hashlib.sha256).hexdigest()

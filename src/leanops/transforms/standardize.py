@@ -1,46 +1,14 @@
-"""RAW cells become Standardized rows: keys and versions, both dedups in one shuffle, columns by path."""
+"""RAW cells become Standardized rows: both dedups in one shuffle, columns by path."""
 
 from collections.abc import Mapping, Sequence
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from leanops.domain.schema.model import Keys
-from leanops.domain.table.definitions import NUMBER
-from leanops.transforms.versions import STORED, VERSION, is_ahead, order_time, with_order
+from leanops.transforms.versions import STORED, VERSION, with_order
 
 INSERTED, UPDATED, DUPLICATE, SUPERSEDED = "inserted", "updated", "duplicate", "superseded"
-COUNTED = ("version_missing", "version_fallback", "period_fallback", "publish_time_ahead")
-"""What `keyed` finds odd about an event that is kept all the same."""
 _COMPARED = (*STORED, "_payload_hash", "order_ts")
-PERIOD = r"^(?:19[7-9][0-9]|20[0-9]{2}|2100)-(?:0[1-9]|1[0-2])\z"
-"""A month as period_reference holds it."""
-
-
-def keyed(cells: DataFrame, keys: Keys) -> DataFrame:
-    """Cells with record_key, period_reference, what orders the versions, a row number, and the flags of COUNTED."""
-    is_number = keys.version_format == "number"
-    # A step of its own: the time is made once and used several times.
-    read = cells.withColumn("order_ts", order_time())
-    version, order_ts = F.col("version"), F.col("order_ts")
-    in_time = version.isNotNull() if is_number else version <= order_ts + F.expr("INTERVAL 24 HOURS")
-    usable = F.coalesce(in_time, F.lit(False))
-    key = F.coalesce(F.concat(F.lit("key:"), "idempotency_key"), F.concat(F.lit("message:"), "message_id"))
-    has_period, has_version = F.col("period_text").rlike(PERIOD), F.col("version_text").isNotNull()
-    return read.select(
-        F.monotonically_increasing_id().alias("row"),
-        "*",
-        key.alias("record_key"),
-        F.when(has_period, F.col("period_text"))
-        .otherwise(F.date_format("order_ts", "yyyy-MM"))
-        .alias("period_reference"),
-        (order_ts if is_number else F.when(usable, version).otherwise(order_ts)).alias("last_updated_ts"),
-        (version if is_number else F.lit(None).cast(NUMBER)).alias("_version"),
-        (F.lit(keys.version is not None) & ~has_version).alias("version_missing"),
-        (has_version & ~usable).alias("version_fallback"),
-        (F.col("period_text").isNotNull() & ~has_period).alias("period_fallback"),
-        is_ahead().alias("publish_time_ahead"),
-    ).drop("period_text", "version_text", "version")
 
 
 def verdicts(events: DataFrame, current: DataFrame | None) -> DataFrame:

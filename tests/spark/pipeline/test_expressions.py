@@ -6,11 +6,12 @@ import hmac
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pyspark.sql import functions as F
 
 from leanops.domain.table.sql import literal, quoted
 from leanops.runtimes.embedded import Embedded
-from leanops.transforms.mask import masked, sealed, with_key
+from leanops.transforms.curate import judged
+from leanops.transforms.judge import Source
+from tests.support.builders import column, schema
 
 TEXTS = [
     "",
@@ -29,7 +30,6 @@ TEXTS = [
     "/*",
     "*/ ; DROP",
 ]
-SECRETS = [b"k", b"a key for tests", b"x" * 64, b"y" * 65, bytes(range(256))]
 ANY_TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=30)
 
 
@@ -46,25 +46,15 @@ def test_a_quoted_name_is_the_name(embedded: Embedded, name: str) -> None:
     assert embedded.spark().sql(f"SELECT 1 AS {quoted(name)}").columns == [name]
 
 
-@pytest.mark.parametrize("secret", SECRETS)
-def test_a_seal_is_the_hmac_and_null_stays_null(embedded: Embedded, secret: bytes) -> None:
-    rows = embedded.spark().createDataFrame([(text,) for text in [*TEXTS, None]], "text string")
-    found = [row[0] for row in with_key(rows, secret).select(sealed(F.col("text"))).collect()]
-    assert found == [*(hmac.new(secret, text.encode(), hashlib.sha256).hexdigest() for text in TEXTS), None]
-
-
 def test_no_plan_shows_the_key(embedded: Embedded) -> None:
     secret = b"a key for tests"
-    rows = embedded.spark().createDataFrame([("x",)], "text string")
-    plan = with_key(rows, secret).select(sealed(F.col("text")))._jdf.queryExecution().toString().lower()
-    assert "sha2" in plan
-    for pad in (0x00, 0x36, 0x5C):
-        shown = bytes(byte ^ pad for byte in secret)
-        assert shown.hex() not in plan
-        assert shown.decode("latin-1").lower() not in plan
-
-
-def test_a_mask_shows_the_last_four_characters_of_a_longer_text(embedded: Embedded) -> None:
-    rows = embedded.spark().createDataFrame([("10115",), ("1011",), ("1",), ("",), ("a\nb12345",), (None,)], "t string")
-    found = [row[0] for row in rows.select(masked(F.col("t"))).collect()]
-    assert found == ["*0115", "****", "*", "", "****2345", None]
+    system = ("message_id", "topic_name", "period_reference", "publish_time", "ingestion_ts", "first_seen_ts")
+    nulls = [f"CAST(NULL AS string) AS {name}" for name in (*system, "last_updated_ts", "_rescued")]
+    rows = embedded.spark().range(1).selectExpr("'x' AS a", "'k' AS idempotency_key", "'k' AS record_key", *nulls)
+    (declared,) = schema(column("a", pii="hmac")).payload_columns
+    judged_rows = judged(rows, [Source(declared, "a")], secret)
+    assert [row["v_a"] for row in judged_rows.collect()] == [hmac.new(secret, b"x", hashlib.sha256).hexdigest()]
+    plan = judged_rows._jdf.queryExecution().toString().lower()
+    assert "inarrow" in plan
+    assert secret.hex() not in plan
+    assert secret.decode() not in plan

@@ -19,6 +19,7 @@ from tests.support.builders import column, schema
 from tests.support.verify import same_value
 from tests.unit.schema.new_entries import MULTIPLE_OF, UUID_TYPE
 
+SECRET = b"a key for tests"
 SAMPLE = "123e4567-e89b-12d3-a456-426614174000"
 
 
@@ -31,7 +32,7 @@ def rows_of(texts: list[str | None], rescued: list[str | None] | None = None) ->
 
 def verdicts(declared: PayloadColumn, texts: list[str | None]) -> list[tuple[Any, list[str]]]:
     """Of each text, its value and the rules it breaks."""
-    (values,), failures = judged(rows_of(texts), [Source(declared, "a")])
+    (values,), failures = judged(rows_of(texts), [Source(declared, "a")], SECRET)
     rules = [[failure["rule"] for failure in found or ()] for found in failures.to_pylist()]
     return list(zip(values.to_pylist(), rules, strict=True))
 
@@ -75,6 +76,9 @@ LIMITED = [
     declared(rules={"min": "b", "max": "c", "min_length": 1, "max_length": 3}),
     declared(rules={"allowed": ["a", "\u00e9"]}, default="a"),
     declared(rules={"allowed": []}),
+    declared(pii="hmac", rules={"max_length": 3}),
+    declared(pii="mask", cde=True),
+    declared(pii="drop", type="INT"),
     declared(rules={"pattern": "[a-c]+|7.5", "max_length": 2}),
     declared(type="BIGINT", rules={"pattern": "[0-9]+"}, cde=True, default="7"),
 ]
@@ -116,7 +120,7 @@ TEXTS = st.sampled_from(
 @given(st.sampled_from(LIMITED), st.lists(st.none() | TEXTS, max_size=30))
 def test_values_and_broken_rules_are_the_models(one: PayloadColumn, texts: list[str | None]) -> None:
     for text, (value, rules) in zip(texts, verdicts(one, texts), strict=True):
-        expected, broken = check(json.loads(one.model_dump_json(exclude_none=True)), text)
+        expected, broken = check(json.loads(one.model_dump_json(exclude_none=True)), text, SECRET)
         assert sorted(rules) == sorted(broken), (one, text)
         assert broken or same_value(value, expected), (one, text, value)
 
@@ -129,7 +133,7 @@ def test_failures_say_all_that_is_wrong_with_a_row_in_the_order_of_its_columns()
     rows = rows_of(["ok", "NOT OK" + "!" * 300, None], ['{"$.b": "x"}', '{"$.b": "secret"}', None])
     keyless = rows.set_column(1, "idempotency_key", pa.array(["k", "k", None], pa.string()))
     (first, second), failures = judged(keyless, sources)
-    assert (first.to_pylist()[0], second.to_pylist()) == ("ok", ["x", "secret", None])
+    assert (first.to_pylist()[0], second.to_pylist()) == ("ok", ["*", "**cret", None])
     good, bad, missing = failures.to_pylist()
     assert good is None
     shown = "NOT OK" + "!" * 250

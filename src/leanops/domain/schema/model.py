@@ -180,8 +180,8 @@ class Schema(_Model):
 def schema_from_json(text: str, source: str, *, is_kept: bool = False) -> Schema:
     """The schema in a file's text; raises InvalidSchemaError with every problem and its place.
 
-    A file that `is_kept` was deployed once: names that were reserved since then, and patterns of another grammar, do not
-    make it unreadable; Curated refuses them.
+    A file that `is_kept` was deployed once: names that were reserved since then, and patterns of another grammar, do
+    not make it unreadable; Curated refuses them.
     """
     document = read_document(text)
     offsets = document.offsets

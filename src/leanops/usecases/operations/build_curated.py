@@ -15,7 +15,7 @@ from leanops.domain.table.history import TableView, has_batch, valid_watermark
 from leanops.transforms import curate as rows_of
 from leanops.transforms import quarantine
 from leanops.usecases.operations.shadow import Portion, Shadow, portions
-from leanops.usecases.pipeline.curate import curated_definition, judged_rows, sealing_key
+from leanops.usecases.pipeline.curate import curated_definition, judged_rows
 
 
 def build_curated(shadow: Shadow) -> None:
@@ -88,7 +88,6 @@ def append_good(shadow: Shadow, mark: str, good: DataFrame, counts: Mapping[str,
         shadow.schema,
         batch_seq=batch.batch_seq,
         batch_id=batch.batch_id,
-        secret=sealing_key(shadow.platform, batch.topic, shadow.schema),
     )
     shadow.held.check()
     with shadow.platform.durable("shadow curated"):
@@ -112,7 +111,9 @@ def _curate(shadow: Shadow, view: TableView, snapshot: int, portion: Portion) ->
     period = F.col("period_reference")
     chosen = period.isin([value for value in portion.values if value is not None])
     source = shadow.lake.at(view.name, snapshot).where(chosen | period.isNull() if None in portion.values else chosen)
-    judged = judged_rows(shadow.schema, view, source).persist(StorageLevel.MEMORY_AND_DISK)
+    judged = judged_rows(shadow.platform, shadow.operation.topic, shadow.schema, view, source).persist(
+        StorageLevel.MEMORY_AND_DISK
+    )
     try:
         _append_judged(shadow, mark, judged)
     finally:

@@ -40,7 +40,9 @@ def keep_older_versions(shadow: Shadow) -> None:
             read = as_standardized(shadow.platform, shadow.operation.topic, shadow.schema.keys, view.paths, newest, raw)
             # Each held apart: Spark would put what makes a cell into every place where the next step looks at it.
             held.append(read.persist(StorageLevel.MEMORY_AND_DISK))
-            judged = judged_rows(shadow.schema, view, read).persist(StorageLevel.MEMORY_AND_DISK)
+            judged = judged_rows(shadow.platform, shadow.operation.topic, shadow.schema, view, read).persist(
+                StorageLevel.MEMORY_AND_DISK
+            )
             held.append(judged)
             there = shadow.lake.at(shadow.curated, target.head).select("idempotency_key")
             good = judged.where("failures IS NULL").join(there, "idempotency_key", "left_anti")
@@ -68,7 +70,7 @@ def as_standardized(
 ) -> DataFrame:
     """RAW rows in the shape of Standardized: of every key it knows the newest of these versions."""
     plan = flatten_plan(platform, topic, keys, platform.rules.limits, {})
-    events = rows_of.keyed(cells(raw, plan), keys).where("rule IS NULL")
+    events = cells(raw, plan).where("rule IS NULL")
     copies = Window.partitionBy("message_id").orderBy("ingestion_ts", "publish_time", "row")
     versions = Window.partitionBy("record_key").orderBy(*(F.desc(name) for name in VERSION), "row")
     current = with_order(newest).select("record_key", "first_seen_ts", F.struct(*VERSION).alias("newest"))

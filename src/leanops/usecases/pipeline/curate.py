@@ -116,19 +116,15 @@ def curated_table(platform: Platform, schema: Schema) -> TableView:
     return platform.catalog.alter(name, added, wider) if added or wider else table
 
 
-def judged_rows(schema: Schema, source: TableView, changed: DataFrame) -> DataFrame:
-    """Rows of Standardized, judged by the schema; `source` tells which column holds which path."""
+def judged_rows(platform: Platform, topic: str, schema: Schema, source: TableView, changed: DataFrame) -> DataFrame:
+    """Rows of Standardized, judged by the schema, PII protected; `source` tells which column holds which path."""
     # A repeated batch reads the table as it was: a column that came later is not there.
     names = set(changed.columns)
     there = {name: kind for name, kind in source.columns.items() if name in names}
     paths = {path: name for path, name in source.paths.items() if name in there}
-    return rows.judged(changed, sources_of(schema, paths, there))
-
-
-def sealing_key(platform: Platform, topic: str, schema: Schema) -> bytes | None:
-    """The key of the columns a schema seals, where it seals any."""
     has_sealed = any(column.pii == "hmac" for column in schema.payload_columns)
-    return secret_key(platform, topic) if has_sealed else None
+    secret = secret_key(platform, topic) if has_sealed else None
+    return rows.judged(changed, sources_of(schema, paths, there), secret)
 
 
 def sealed_with(platform: Platform) -> dict[str, str]:
@@ -191,7 +187,7 @@ class _Work:
 
     def prepared(self, *, accept_errors: bool) -> Prepared:
         changed = self._changed()
-        judged = judged_rows(self.schema, self.source, changed)
+        judged = judged_rows(self.platform, self.batch.topic, self.schema, self.source, changed)
         read, bounds = self._measured(changed)
         self.lake.fit(read)
         verdicts = rows.verdicts(judged, self._current(changed, read, bounds), self.schema.policies.lookback_months)
@@ -218,7 +214,6 @@ class _Work:
                 self.schema,
                 batch_seq=batch.batch_seq,
                 batch_id=batch.batch_id,
-                secret=sealing_key(self.platform, batch.topic, self.schema),
             ),
             errors=self._errors(verdicts) if counts.errors else None,
             merge=replace(merge_on, summary=self._summary(counts)),

@@ -35,6 +35,7 @@ from leanops.ports.tables import Lake, Merge
 from leanops.transforms import quarantine
 from leanops.transforms import standardize as rows
 from leanops.transforms.flatten import FlattenPlan, Telling, cells, observed_kinds
+from leanops.transforms.keys import COUNTED
 from leanops.transforms.versions import STORED
 from leanops.usecases.journal import begin, begin_another, checkpoint, repair_checkpoint
 from leanops.usecases.leases import HeldTopic
@@ -191,7 +192,7 @@ class _Work:
         self.lake.fit(batch.rows)
         known = self._expected_kinds() or sampled_kinds(raw, batch.limits, batch.column_limits.columns)
         plan = flatten_plan(self.platform, batch.topic, self.keys, batch.limits, known)
-        read = self._persisted(rows.keyed(cells(raw, replace(plan, telling=self.telling)), self.keys))
+        read = self._persisted(cells(raw, replace(plan, telling=self.telling)))
         try:
             return self._judged(read, dict(zip(plan.expected, plan.columns, strict=True)))
         except Exception:
@@ -251,12 +252,12 @@ class _Work:
         found: Any = read.agg(
             F.collect_set("observed").alias("observed"),
             F.count("rule").alias("parse_errors"),
-            *(F.count_if(F.col(name) & is_event).alias(name) for name in rows.COUNTED),
+            *(F.count_if(F.col(name) & is_event).alias(name) for name in COUNTED),
             F.count_if(F.col("idempotency_key").isNull() & is_event).alias("missing_keys"),
             F.min("record_key").alias("least"),
             F.max("record_key").alias("greatest"),
         ).first()
-        counts = {name: int(found[name]) for name in ("parse_errors", "missing_keys", *rows.COUNTED)}
+        counts = {name: int(found[name]) for name in ("parse_errors", "missing_keys", *COUNTED)}
         kinds = self.telling.bounded(observed_kinds(found["observed"]))
         return kinds, counts, (found["least"], found["greatest"])
 

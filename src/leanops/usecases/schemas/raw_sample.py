@@ -17,6 +17,7 @@ from leanops.ports.tables import Lake
 from leanops.transforms import standardize as rows
 from leanops.transforms.flatten import cells, observed_kinds
 from leanops.transforms.judge_plan import sampled
+from leanops.transforms.keys import COUNTED
 from leanops.usecases.pipeline.standardize import flatten_plan, sampled_kinds
 from leanops.usecases.platform import Platform
 
@@ -48,16 +49,16 @@ def read_events(platform: Platform, lake: Lake, topic: str, raw: TableView, keys
     sample, rules = sampled(lake.at(raw.name, raw.head), "message_id", share), platform.rules
     expected = sampled_kinds(sample, rules.limits, rules.tables.columns)
     plan = flatten_plan(platform, topic, keys, rules.limits, expected)
-    read = rows.keyed(cells(sample, plan), keys).persist(StorageLevel.MEMORY_AND_DISK)
+    read = cells(sample, plan).persist(StorageLevel.MEMORY_AND_DISK)
     is_event = F.col("rule").isNull()
     figures: Any = read.agg(
         F.collect_set("observed").alias("observed"),
         F.count(F.lit(1)).alias("rows"),
         F.count("rule").alias("parse_errors"),
-        *(F.count_if(F.col(name) & is_event).alias(name) for name in rows.COUNTED),
+        *(F.count_if(F.col(name) & is_event).alias(name) for name in COUNTED),
         F.count_if(F.col("idempotency_key").isNull() & is_event).alias("missing_keys"),
     ).first()
-    counts = {name: int(figures[name]) for name in ("rows", "parse_errors", "missing_keys", *rows.COUNTED)}
+    counts = {name: int(figures[name]) for name in ("rows", "parse_errors", "missing_keys", *COUNTED)}
     positions = dict(zip(plan.expected, plan.columns, strict=True))
     return RawEvents(read, positions, observed_kinds(figures["observed"]), counts)
 

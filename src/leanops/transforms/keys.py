@@ -1,0 +1,65 @@
+"""What identifies and orders events: record key, period, version, and what is odd about them."""
+
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from leanops.domain.schema.model import VersionFormat
+from leanops.transforms.cast import MICROS, VERSION_DIGITS, versions
+
+COUNTED = ("version_missing", "version_fallback", "period_fallback", "publish_time_ahead")
+"""What is odd about an event that is kept all the same."""
+PERIOD = r"\A(?:19[7-9][0-9]|20[0-9]{2}|2100)-(?:0[1-9]|1[0-2])\z"
+"""A month as period_reference holds it."""
+DAY_MS = 86_400_000
+"""How far ahead a clock may be."""
+_DAY = pa.scalar(DAY_MS * 1_000, pa.duration("us"))
+
+
+class Texts(NamedTuple):
+    """What the payloads of events say of them."""
+
+    key: pa.Array
+    period: pa.Array
+    version: pa.Array
+
+
+def keyed(raw: pa.RecordBatch, texts: Texts, form: VersionFormat | None) -> dict[str, pa.Array]:
+    """The columns that the keys of a schema decide, and those of COUNTED; `form` is None where it names no version."""
+    is_ahead, order_ts = _order_time(raw)
+    version, is_number = versions(texts.version, form or "iso"), form == "number"
+    is_usable = version.is_valid() if is_number else pc.less_equal(version, pc.add(order_ts, _DAY)).fill_null(False)
+    is_period = pc.match_substring_regex(texts.period, PERIOD).fill_null(False)
+    return {
+        "record_key": pc.coalesce(_prefixed("key:", texts.key), _prefixed("message:", raw.column("message_id"))),
+        "period_reference": pc.if_else(is_period, texts.period, _months(order_ts)),
+        "order_ts": order_ts,
+        "last_updated_ts": order_ts if is_number else pc.if_else(is_usable, version, order_ts),
+        "_version": version if is_number else pa.nulls(len(version), pa.decimal128(*VERSION_DIGITS)),
+        "version_missing": pc.and_(form is not None, texts.version.is_null()),
+        "version_fallback": pc.and_not(texts.version.is_valid(), is_usable),
+        "period_fallback": pc.and_not(texts.period.is_valid(), is_period),
+        "publish_time_ahead": is_ahead,
+    }
+
+
+def _prefixed(prefix: str, texts: pa.Array) -> pa.Array:
+    return pc.binary_join_element_wise(prefix, texts, "")
+
+
+def _order_time(raw: pa.RecordBatch) -> tuple[pa.Array, pa.Array]:
+    """Whether a message says it was published more than a day after it landed; and when it was published, or landed."""
+    published, landed_ms = raw.column("publish_time").cast(pa.int64()), raw.column("ingestion_ts")
+    is_late = pc.greater(pc.subtract(pc.divide(published, 1_000), landed_ms), DAY_MS)
+    is_ahead = pc.and_(is_late, pc.greater_equal(landed_ms, 0)).fill_null(False)
+    return is_ahead, pc.if_else(is_ahead, pc.multiply(landed_ms, 1_000), published).cast(MICROS)
+
+
+def _months(times: pa.Array) -> pa.Array:
+    """The month of each time as yyyy-MM."""
+    months = times.cast(pa.timestamp("us")).to_numpy(zero_copy_only=False).astype("datetime64[M]")
+    distinct, places = np.unique(months, return_inverse=True)
+    names = [None if np.isnat(month) else str(month) for month in distinct]
+    return pa.array(names, pa.string()).take(pa.array(places))
