@@ -1,14 +1,20 @@
 """RAW cells become Standardized rows: both dedups in one shuffle, columns by path."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
-from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from leanops.transforms.versions import STORED, VERSION, with_order
+from leanops.transforms.verdicts import INSERTED, UPDATED
+from leanops.transforms.verdicts import verdicts as judge
+from leanops.transforms.versions import with_order
 
-INSERTED, UPDATED, DUPLICATE, SUPERSEDED = "inserted", "updated", "duplicate", "superseded"
-_COMPARED = (*STORED, "_payload_hash", "order_ts")
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_COMPARED = ("message_id", "_version", "last_updated_ts", "publish_time", "order_ts", "_payload_hash")
+_VERDICT = "row bigint, record_key string, verdict string, first_seen_ts bigint, old_period string, is_conflict boolean"
 
 
 def verdicts(events: DataFrame, current: DataFrame | None) -> DataFrame:
@@ -19,33 +25,16 @@ def verdicts(events: DataFrame, current: DataFrame | None) -> DataFrame:
     rows = events.select("row", "record_key", *_COMPARED, *_as_arrival())
     if current is not None:
         rows = rows.unionByName(with_order(current).select("record_key", *_COMPARED, *_as_stored()))
-    # One shuffle serves both windows; and a number sorts much faster than keys that all begin alike.
-    rows = rows.withColumn("hash", F.xxhash64("record_key")).repartition("hash")
-    of_key = Window.partitionBy("hash", "record_key")
-    copies = Window.partitionBy("hash", "record_key", "message_id").orderBy(
-        F.desc("is_stored"), "seen_ts", "publish_time", "last_updated_ts", "row"
-    )
-    newest_first = of_key.orderBy("is_copy", *(F.desc(name) for name in VERSION), "row")
-    judged = (
-        rows.withColumn("is_copy", F.row_number().over(copies) > 1)
-        # A stored row from before there were hashes has none, and nothing differs from it.
-        .withColumn(
-            "is_conflict", F.coalesce(F.col("_payload_hash") != F.first("_payload_hash").over(copies), F.lit(False))
-        )
-        .withColumn("nth", F.row_number().over(newest_first))
-        .withColumn("has_stored", F.max("is_stored").over(of_key))
-        .withColumn("first_seen_ts", F.min("seen_ts").over(of_key))
-        .withColumn("old_period", F.max("stored_period").over(of_key))
-    )
-    verdict = (
-        F.when(F.col("is_copy"), DUPLICATE)
-        .when(F.col("nth") > 1, SUPERSEDED)
-        .when(F.col("has_stored"), UPDATED)
-        .otherwise(INSERTED)
-    )
-    return judged.where(~F.col("is_stored")).select(
-        "row", "record_key", verdict.alias("verdict"), "first_seen_ts", "old_period", "is_conflict"
-    )
+    return rows.repartition("record_key").mapInArrow(_judge, _VERDICT)
+
+
+def _judge(batches: "Iterable[pa.RecordBatch]") -> "Iterator[pa.RecordBatch]":
+    """The function that runs in the workers: a partition has all rows of its keys."""
+    import pyarrow as pa
+
+    rows = list(batches)
+    if rows:
+        yield from judge(pa.Table.from_batches(rows)).to_batches()
 
 
 def _as_arrival() -> list[Column]:

@@ -36,6 +36,7 @@ from leanops.transforms import quarantine
 from leanops.transforms import standardize as rows
 from leanops.transforms.flatten import FlattenPlan, Telling, cells, observed_kinds
 from leanops.transforms.keys import COUNTED
+from leanops.transforms.verdicts import DUPLICATE, INSERTED, SUPERSEDED, UPDATED
 from leanops.transforms.versions import STORED
 from leanops.usecases.journal import begin, begin_another, checkpoint, repair_checkpoint
 from leanops.usecases.leases import HeldTopic
@@ -289,10 +290,10 @@ class _Work:
         figures = F.count(F.lit(1)).alias("rows"), F.count_if("is_conflict").alias("conflicts")
         groups = verdicts.groupBy("verdict", "old_period").agg(*figures).collect()
         names = {
-            "inserted": rows.INSERTED,
-            "updated": rows.UPDATED,
-            "duplicates": rows.DUPLICATE,
-            "superseded": rows.SUPERSEDED,
+            "inserted": INSERTED,
+            "updated": UPDATED,
+            "duplicates": DUPLICATE,
+            "superseded": SUPERSEDED,
         }
         tally = {
             name: sum(group["rows"] for group in groups if group["verdict"] == verdict)
@@ -300,9 +301,9 @@ class _Work:
         }
         tally["conflicting_copies"] = sum(group["conflicts"] for group in groups)
         is_few = tally["updated"] <= self.platform.rules.pipeline.found_keys
-        updated = verdicts.where(F.col("verdict") == rows.UPDATED).select("record_key")
+        updated = verdicts.where(F.col("verdict") == UPDATED).select("record_key")
         found = [row.record_key for row in updated.collect()] if tally["updated"] and is_few else []
-        periods = sorted({group["old_period"] for group in groups if group["verdict"] == rows.UPDATED})
+        periods = sorted({group["old_period"] for group in groups if group["verdict"] == UPDATED})
         merge = Merge(self.target.name, "record_key", self.batch.batch_seq, found, None if is_few else periods, {})
         return tally, merge
 

@@ -1,0 +1,110 @@
+"""What becomes of the events of a batch: both dedups, against each other and against the rows their keys have."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+INSERTED, UPDATED, DUPLICATE, SUPERSEDED = VERDICTS = ("inserted", "updated", "duplicate", "superseded")
+Numbers = np.ndarray[Any, np.dtype[np.int64]]
+Flags = np.ndarray[Any, np.dtype[np.bool_]]
+
+
+class _Found(NamedTuple):
+    """What becomes of rows: the number of the verdict, and of their key when it was first seen and its stored row."""
+
+    verdict: Numbers
+    first_seen: Numbers
+    stored_at: Numbers
+    is_conflict: Flags
+
+
+def verdicts(rows: pa.Table) -> pa.Table:
+    """Of each event its row, record_key, verdict, first_seen_ts, old_period and is_conflict.
+
+    `rows` are events and, where `is_stored`, the rows of the table that have their keys: all of a key, or none.
+    """
+    keys, size = _codes(rows.column("record_key")), len(rows)
+    found = _Found(np.zeros(size, int), _numbers(rows, "seen_ts"), np.full(size, -1), np.zeros(size, bool))
+    # Most keys come once, and their events are inserted: only of the others there is something to find out.
+    repeated = np.flatnonzero(np.bincount(keys, minlength=1)[keys] > 1)
+    if len(repeated):
+        judged = _of_repeated_keys(rows.take(pa.array(repeated)), keys[repeated])
+        stored_at = np.where(judged.stored_at < 0, -1, repeated[judged.stored_at])
+        for whole, part in zip(found, judged._replace(stored_at=stored_at), strict=True):
+            whole[repeated] = part
+    periods = rows.column("stored_period").take(pa.array(found.stored_at, mask=found.stored_at < 0))
+    columns = {
+        "row": rows.column("row"),
+        "record_key": rows.column("record_key"),
+        "verdict": pa.array(VERDICTS).take(pa.array(found.verdict)),
+        "first_seen_ts": pa.array(found.first_seen),
+        "old_period": periods,
+        "is_conflict": pa.array(found.is_conflict),
+    }
+    return pa.table(columns).filter(pc.invert(rows.column("is_stored")))
+
+
+def _of_repeated_keys(rows: pa.Table, keys: Numbers) -> _Found:
+    is_stored, number = _flags(rows, "is_stored"), _numbers(rows, "row")
+    messages, seen = _ranks(rows.column("message_id")), _numbers(rows, "seen_ts")
+    updated, published, order = (_numbers(rows, name) for name in ("last_updated_ts", "publish_time", "order_ts"))
+    # Copies of a message: the stored one is the first, else the one that came first.
+    copies = np.lexsort((number, updated, published, seen, ~is_stored, messages, keys))
+    first_copy = _first(copies, keys, messages)
+    is_copy = first_copy != np.arange(len(rows))
+    # Versions of a key: the newest is the first. A version without a number is older than any with one.
+    versions = _ranks(rows.column("_version"))
+    newest = _first(np.lexsort((number, -messages, -order, -updated, -versions, is_copy, keys)), keys)
+    is_newest = newest == np.arange(len(rows))
+    stored_at = np.full(keys.max() + 1, -1)
+    stored_at[keys[is_stored]] = np.flatnonzero(is_stored)
+    first_seen = np.full(keys.max() + 1, np.iinfo(np.int64).max)
+    np.minimum.at(first_seen, keys, seen)
+    kept = np.where(stored_at[keys] < 0, VERDICTS.index(INSERTED), VERDICTS.index(UPDATED))
+    lost = np.where(is_copy, VERDICTS.index(DUPLICATE), VERDICTS.index(SUPERSEDED))
+    hashes, has_hash = _numbers(rows, "_payload_hash"), _is_there(rows, "_payload_hash")
+    # A stored row from before there were hashes has none, and nothing differs from it.
+    is_conflict = has_hash & has_hash[first_copy] & (hashes != hashes[first_copy])
+    return _Found(np.where(is_newest, kept, lost), first_seen[keys], stored_at[keys], is_conflict)
+
+
+def _first(order: Numbers, *groups: Numbers) -> Numbers:
+    """Of each row the one that is first, in this order, of those that are alike in all groups."""
+    starts = np.zeros(len(order), bool)
+    starts[:1] = True
+    for group in groups:
+        starts[1:] |= group[order][1:] != group[order][:-1]
+    first = np.empty(len(order), np.int64)
+    first[order] = order[np.flatnonzero(starts)][np.cumsum(starts) - 1]
+    return first
+
+
+def _codes(texts: pa.ChunkedArray) -> Numbers:
+    """A number for each distinct text."""
+    codes: Numbers = texts.combine_chunks().dictionary_encode().indices.to_numpy(zero_copy_only=False).astype(np.int64)
+    return codes
+
+
+def _ranks(values: pa.ChunkedArray) -> Numbers:
+    """The place of each value among the distinct ones, texts in the order of their bytes; of NULL -1."""
+    distinct = values.combine_chunks().dictionary_encode()
+    ranks = np.empty(len(distinct.dictionary) + 1, np.int64)
+    ranks[pc.sort_indices(distinct.dictionary).to_numpy()] = np.arange(len(distinct.dictionary))
+    ranks[-1] = -1
+    return np.array(ranks[distinct.indices.fill_null(-1).to_numpy(zero_copy_only=False)])
+
+
+def _numbers(rows: pa.Table, name: str) -> Numbers:
+    """A column of numbers or times as numbers; NULL is less than any."""
+    column = rows.column(name).cast(pa.int64()).fill_null(np.iinfo(np.int64).min + 1)
+    return np.array(column.to_numpy())
+
+
+def _flags(rows: pa.Table, name: str) -> Flags:
+    return np.array(rows.column(name).to_numpy())
+
+
+def _is_there(rows: pa.Table, name: str) -> Flags:
+    return np.array(rows.column(name).is_valid().to_numpy())

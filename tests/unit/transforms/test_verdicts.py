@@ -1,0 +1,92 @@
+"""Both dedups at once are those of the specification, one event after the other."""
+
+from collections import defaultdict
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from leanops.transforms.verdicts import verdicts
+
+TYPES = {
+    "row": pa.int64(),
+    "record_key": pa.string(),
+    "message_id": pa.string(),
+    "_version": pa.decimal128(38, 9),
+    "last_updated_ts": pa.timestamp("us", "UTC"),
+    "publish_time": pa.timestamp("us", "UTC"),
+    "order_ts": pa.timestamp("us", "UTC"),
+    "seen_ts": pa.int64(),
+    "_payload_hash": pa.int64(),
+    "is_stored": pa.bool_(),
+    "stored_period": pa.string(),
+}
+SMALL = st.integers(0, 3)
+
+
+@st.composite
+def batches(draw: st.DrawFn) -> list[dict[str, Any]]:
+    """Events of a few keys with a few messages, and for some keys the row that the table has."""
+    times = {"last_updated_ts": SMALL, "publish_time": SMALL, "order_ts": SMALL, "seen_ts": SMALL}
+    said = {"record_key": st.sampled_from("abc"), "message_id": st.sampled_from(["m", "M", "é", "z"]), **times}
+    number = st.none() | st.decimals(-2, 2, places=1)
+    row = st.fixed_dictionaries({**said, "_version": number, "_payload_hash": SMALL})
+    events = [{**one, "is_stored": False, "stored_period": None} for one in draw(st.lists(row, max_size=12))]
+    stored = {
+        one["record_key"]: {**one, "is_stored": True, "stored_period": "2026-01"}
+        for one in draw(st.lists(row, max_size=3))
+    }
+    for one in stored.values():
+        one["_payload_hash"] = draw(st.none() | SMALL)
+    return [{**one, "row": at if not one["is_stored"] else -1} for at, one in enumerate([*events, *stored.values()])]
+
+
+def table(rows: list[dict[str, Any]], *, pieces: int) -> pa.Table:
+    cut = [rows[at::pieces] for at in range(pieces)]
+    schema = pa.schema(list(TYPES.items()))
+    return pa.concat_tables([pa.Table.from_pylist(part, schema) for part in cut])
+
+
+def one_by_one(rows: list[dict[str, Any]]) -> dict[int, tuple[Any, ...]]:
+    """What the specification says of every event, by its row."""
+    of_key = defaultdict(list)
+    for row in rows:
+        of_key[row["record_key"]].append(row)
+    found = {}
+    for key, versions in of_key.items():
+        stored = next((row for row in versions if row["is_stored"]), None)
+        firsts: dict[str, dict[str, Any]] = {}
+        came = ("seen_ts", "publish_time", "last_updated_ts", "row")
+        for row in sorted(versions, key=lambda row: (not row["is_stored"], *(row[name] for name in came))):
+            firsts.setdefault(row["message_id"], row)
+        newest = max(firsts.values(), key=lambda row: (*version(row), -row["row"]))
+        for row in versions:
+            if row["is_stored"]:
+                continue
+            first = firsts[row["message_id"]]
+            verdict = "inserted" if stored is None else "updated"
+            if first is not row:
+                verdict = "duplicate"
+            elif newest is not row:
+                verdict = "superseded"
+            hashes = (first["_payload_hash"], row["_payload_hash"])
+            is_conflict = None not in hashes and hashes[0] != hashes[1]
+            seen = min(one["seen_ts"] for one in versions)
+            found[row["row"]] = (key, verdict, seen, stored and stored["stored_period"], is_conflict)
+    return found
+
+
+def version(row: dict[str, Any]) -> tuple[Any, ...]:
+    number = row["_version"]
+    times = (row["last_updated_ts"], row["order_ts"])
+    return number is not None, number or Decimal(0), *times, row["message_id"].encode()
+
+
+@settings(max_examples=500, deadline=None)
+@given(batches(), st.integers(1, 3))
+def test_verdicts_are_those_of_one_event_after_the_other(rows: list[dict[str, Any]], pieces: int) -> None:
+    found = verdicts(table(rows, pieces=pieces)).to_pylist()
+    names = ("record_key", "verdict", "first_seen_ts", "old_period", "is_conflict")
+    assert {row["row"]: tuple(row[name] for name in names) for row in found} == one_by_one(rows)
