@@ -47,6 +47,7 @@ def test_every_import_respects_the_layers() -> None:
         ("usecases/intruder.py", "import boto3", "No vendor"),
         ("transforms/intruder.py", "import pyiceberg.table", "No vendor"),
         ("domain/intruder.py", "import pyspark", "No Spark in domain"),
+        ("transforms/intruder.py", "import pyspark.sql", "No Spark in the rules"),
         ("entrypoints/lambdas/intruder.py", "import pyspark.sql", "No Spark within"),
         ("usecases/pipeline/intruder.py", "import leanops.usecases.operations.swap", "Features"),
         ("usecases/dlq/intruder.py", "import leanops.usecases.schemas.deploy", "Features"),

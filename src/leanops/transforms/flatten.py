@@ -2,33 +2,17 @@
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
-from pyspark.sql.types import (
-    BooleanType,
-    DecimalType,
-    LongType,
-    MapType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampType,
-)
+import pyarrow as pa
 
 from leanops.domain.limits import Limits
 from leanops.domain.payload.fast_flatten import Columns, Layout
 from leanops.domain.payload.flatten import ARRAY, NULL, Cell, Kind, ParseError, flat
 from leanops.domain.schema.model import VersionFormat
-from leanops.transforms.cast import VERSION_DIGITS
-from leanops.transforms.keys import COUNTED, Texts, keyed
+from leanops.transforms.keys import Texts, keyed
 from leanops.transforms.mask import hmac_of
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 RAW_COLUMNS = ("message_id", "publish_time", "ingestion_ts", "idempotency_key", "json_payload")
 _BLANKS = " \t\n\x0b\f\r"
@@ -74,15 +58,6 @@ class FlattenPlan:
         return [f"c{position}" for position in range(len(self.expected))]
 
 
-def cells(raw: DataFrame, plan: FlattenPlan) -> DataFrame:
-    """One row per RAW row: what identifies and orders it, and its cells by position, others in `extra`.
-
-    One that is not an event has `rule` and `problem` instead. `row` numbers them.
-    """
-    read = raw.select(*RAW_COLUMNS).mapInArrow(_Flattener(plan), _result_type(plan))
-    return read.select(F.monotonically_increasing_id().alias("row"), "*")
-
-
 def observed_kinds(observed: Iterable[str]) -> dict[str, set[Kind]]:
     """The paths of a batch with every kind they had, from the `observed` cells."""
     found: dict[str, set[Kind]] = {}
@@ -92,47 +67,18 @@ def observed_kinds(observed: Iterable[str]) -> dict[str, set[Kind]]:
     return found
 
 
-def _result_type(plan: FlattenPlan) -> StructType:
-    text = StringType()
-    return StructType(
-        [
-            StructField("message_id", text),
-            StructField("publish_time", TimestampType()),
-            StructField("ingestion_ts", LongType()),
-            StructField("_payload_hash", LongType()),
-            StructField("idempotency_key", text),
-            StructField("record_key", text),
-            StructField("period_reference", text),
-            StructField("order_ts", TimestampType()),
-            StructField("last_updated_ts", TimestampType()),
-            StructField("_version", DecimalType(*VERSION_DIGITS)),
-            *(StructField(name, BooleanType()) for name in COUNTED),
-            StructField("rule", text),
-            StructField("problem", text),
-            *(StructField(name, text) for name in plan.columns),
-            StructField("extra", MapType(text, text)),
-            StructField("observed", text),
-        ]
-    )
+def flattened(raw: pa.RecordBatch, layout: Layout, plan: FlattenPlan) -> pa.RecordBatch:
+    """One row per RAW row: what identifies and orders it, and its cells by position, others in `extra`.
 
-
-class _Flattener:
-    """The function that runs in the workers; the layout is compiled there, once per task."""
-
-    def __init__(self, plan: FlattenPlan) -> None:
-        self.plan = plan
-
-    def __call__(self, batches: "Iterable[pa.RecordBatch]") -> "Iterator[pa.RecordBatch]":
-        layout = Layout(self.plan.expected, self.plan.limits)
-        for batch in batches:
-            if batch.num_rows:
-                yield _Batch(batch, layout, self.plan).result()
+    One that is not an event has `rule` and `problem` instead. The first row tells in `observed` which paths there were.
+    """
+    return _Batch(raw, layout, plan).result()
 
 
 class _Batch:
     """One Arrow batch on its way from payloads to columns."""
 
-    def __init__(self, batch: "pa.RecordBatch", layout: Layout, plan: FlattenPlan) -> None:
+    def __init__(self, batch: pa.RecordBatch, layout: Layout, plan: FlattenPlan) -> None:
         self.batch, self.layout, self.plan = batch, layout, plan
         self.size = batch.num_rows
         payloads = batch.column("json_payload")
@@ -162,54 +108,41 @@ class _Batch:
         if rest:
             self.extra[position] = [(path, cell.text) for path, cell in rest.items()]
 
-    def result(self) -> "pa.RecordBatch":
-        """The batch in the order of the result type."""
-        import pyarrow as pa
-
+    def result(self) -> pa.RecordBatch:
         text = pa.string()
         keys = pa.array(self._keys(), text)
         if self.plan.key_secret is not None:
             self._seal_cells(self.plan.key_path, self.plan.key_secret)
-        arrays = [
-            *(self.batch.column(name) for name in ("message_id", "publish_time", "ingestion_ts")),
-            pa.array(map(payload_hash, self.payloads), pa.int64()),
-            keys,
-            *self._keyed(keys).values(),
-            *self._failures(),
-            *(pa.array(column, text) for column in self.columns),
-            self._extra(),
-            pa.array([json.dumps(self._kinds()), *([None] * (self.size - 1))], text),
-        ]
-        names = [field.name for field in _result_type(self.plan).fields]
-        return pa.RecordBatch.from_arrays(arrays, names=names)
+        columns = {
+            **{name: self.batch.column(name) for name in ("message_id", "publish_time", "ingestion_ts")},
+            "_payload_hash": pa.array(map(payload_hash, self.payloads), pa.int64()),
+            "idempotency_key": keys,
+            **self._keyed(keys),
+            **self._failures(),
+            **{name: pa.array(cells, text) for name, cells in zip(self.plan.columns, self.columns, strict=True)},
+            "extra": self._extra(),
+            "observed": pa.array([json.dumps(self._kinds()), *([None] * (self.size - 1))], text),
+        }
+        return pa.RecordBatch.from_pydict(columns)
 
-    def _keyed(self, keys: "pa.Array") -> "dict[str, pa.Array]":
-        import pyarrow as pa
-
+    def _keyed(self, keys: pa.Array) -> dict[str, pa.Array]:
         plan = self.plan
         period = pa.array(self._first_text(plan.period_paths), pa.string())
         version = pa.array(self._first_text((plan.version_path,) if plan.version_path else ()), pa.string())
         return keyed(self.batch, Texts(keys, period, version), plan.version_format if plan.version_path else None)
 
-    def _extra(self) -> "pa.Array":
-        import pyarrow as pa
-
+    def _extra(self) -> pa.Array:
         cells = pa.map_(pa.string(), pa.string())
         if not self.extra:
             return pa.nulls(self.size, cells)
         return pa.array([self.extra.get(position) for position in range(self.size)], cells)
 
-    def _failures(self) -> "list[pa.Array]":
-        """Columns rule and problem."""
-        import pyarrow as pa
-
-        if not self.failures:
-            return [pa.nulls(self.size, pa.string())] * 2
-        found = [self.failures.get(position) for position in range(self.size)]
-        return [
-            pa.array([failure and failure.rule.value for failure in found], pa.string()),
-            pa.array([failure and failure.message for failure in found], pa.string()),
-        ]
+    def _failures(self) -> dict[str, pa.Array]:
+        found = [self.failures.get(position) for position in range(self.size)] if self.failures else [None] * self.size
+        return {
+            "rule": pa.array([failure and failure.rule.value for failure in found], pa.string()),
+            "problem": pa.array([failure and failure.message for failure in found], pa.string()),
+        }
 
     def _column(self, path: str) -> list[str | None]:
         """The texts of one path, expected or not."""

@@ -20,7 +20,7 @@ from leanops.emulation.play.phases import Emulation
 from leanops.emulation.scenario import DAYS, Scenario
 from leanops.emulation.verify.verdict import Verdict
 from leanops.runtimes.embedded import Embedded
-from leanops.transforms import curate, standardize
+from leanops.transforms.frames import curate, standardize
 from leanops.transforms.judge import Source
 from leanops.usecases.cycle.run import run_cycle
 from leanops.usecases.ingest import deliver
@@ -107,10 +107,12 @@ def with_ties_reversed(row: Row) -> Any:
     return row.last_updated_ts, row.publish_time, *(-letter for letter in row.message_id.encode())
 
 
+# Ids of a topic are alike but for their digits, and that some are in capitals, which sort before the others.
+NUMBER_OF_ID, IS_CAPITAL = "CAST(regexp_replace(message_id, '[^0-9]', '') AS bigint)", "message_id = upper(message_id)"
 ORDERS: dict[str, tuple[Order, Mapping[str, str]]] = {
     "the last id": (
         by("message_id", "publish_time", "last_updated_ts"),
-        {"_version": "CAST(regexp_replace(message_id, '[^0-9]', '') AS decimal(38,9))"},
+        {"_version": f"CAST({NUMBER_OF_ID} - IF({IS_CAPITAL}, 1000000000000, 0) AS decimal(38,9))"},
     ),
     "the last one published": (
         by("publish_time", "last_updated_ts", "message_id"),
@@ -122,7 +124,7 @@ ORDERS: dict[str, tuple[Order, Mapping[str, str]]] = {
     ),
     "of equal ones the lesser id": (
         with_ties_reversed,
-        {"message_id": "translate(message_id, '0123456789', '9876543210')"},
+        {"message_id": f"concat(IF({IS_CAPITAL}, 'b', 'a'), translate(message_id, '0123456789', '9876543210'))"},
     ),
 }
 """What orders versions, and what stands for what they are ordered by."""

@@ -248,7 +248,7 @@ def test_a_sealed_key_stands_in_clear_nowhere_but_in_raw(world: World) -> None:
 def test_a_batch_out_of_balance_is_not_committed_and_leaves_nothing_half_written(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from leanops.transforms import standardize
+    from leanops.transforms.frames import standardize
 
     world.add("orders", json.dumps(SCHEMA))
     world.publish("orders", [event("m1", '{"a":1}', key="k"), event("m2", "{", key="k")])

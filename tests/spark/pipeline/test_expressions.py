@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from leanops.domain.table.sql import literal, quoted
 from leanops.runtimes.embedded import Embedded
-from leanops.transforms.curate import judged
+from leanops.transforms.frames.curate import judged
 from leanops.transforms.judge import Source
 from tests.support.builders import column, schema
 

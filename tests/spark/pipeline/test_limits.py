@@ -10,7 +10,8 @@ from pyspark.sql import functions as F
 from leanops.adapters.iceberg.session import ROWS_PER_ARROW_BATCH
 from leanops.domain.limits import Limits
 from leanops.runtimes.embedded import Embedded
-from leanops.transforms.flatten import FlattenPlan, Telling, cells
+from leanops.transforms.flatten import FlattenPlan, Telling
+from leanops.transforms.frames.flatten import cells
 from leanops.usecases.leases import hold_topic
 from leanops.usecases.pipeline import standardize
 from tests.spark.pipeline.test_bad_input import SCHEMA, event

@@ -12,8 +12,8 @@ from leanops.domain.table.balance import CuratedCounts
 from leanops.domain.table.batch import CURATED, Batch
 from leanops.domain.table.definitions import ERRORS
 from leanops.domain.table.history import TableView, has_batch, valid_watermark
-from leanops.transforms import curate as rows_of
-from leanops.transforms import quarantine
+from leanops.transforms.frames import curate as rows_of
+from leanops.transforms.frames import quarantine
 from leanops.usecases.operations.shadow import Portion, Shadow, portions
 from leanops.usecases.pipeline.curate import curated_definition, judged_rows
 

@@ -9,9 +9,9 @@ from pyspark.sql import functions as F
 
 from leanops.domain.schema.model import Keys
 from leanops.domain.table.history import has_batch
-from leanops.transforms import standardize as rows_of
-from leanops.transforms.flatten import cells
-from leanops.transforms.versions import VERSION, with_order
+from leanops.transforms.frames import standardize as rows_of
+from leanops.transforms.frames.flatten import cells
+from leanops.transforms.frames.versions import VERSION, with_order
 from leanops.usecases.operations.build_curated import append_good
 from leanops.usecases.operations.shadow import Shadow
 from leanops.usecases.pipeline.curate import judged_rows

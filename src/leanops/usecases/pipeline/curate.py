@@ -24,10 +24,10 @@ from leanops.domain.table.history import (
     watermark_of,
 )
 from leanops.ports.tables import Lake, Merge
-from leanops.transforms import curate as rows
-from leanops.transforms import quarantine
+from leanops.transforms.frames import curate as rows
+from leanops.transforms.frames import quarantine
+from leanops.transforms.frames.versions import STORED
 from leanops.transforms.judge import sources_of
-from leanops.transforms.versions import STORED
 from leanops.usecases.journal import begin, begin_another, repair_checkpoint
 from leanops.usecases.leases import HeldTopic
 from leanops.usecases.pipeline.late_batches import without_late_batches

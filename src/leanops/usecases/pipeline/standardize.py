@@ -32,12 +32,13 @@ from leanops.domain.table.history import (
 )
 from leanops.ports.state import Row
 from leanops.ports.tables import Lake, Merge
-from leanops.transforms import quarantine
-from leanops.transforms import standardize as rows
-from leanops.transforms.flatten import FlattenPlan, Telling, cells, observed_kinds
+from leanops.transforms.flatten import FlattenPlan, Telling, observed_kinds
+from leanops.transforms.frames import quarantine
+from leanops.transforms.frames import standardize as rows
+from leanops.transforms.frames.flatten import cells
+from leanops.transforms.frames.versions import STORED
 from leanops.transforms.keys import COUNTED
 from leanops.transforms.verdicts import DUPLICATE, INSERTED, SUPERSEDED, UPDATED
-from leanops.transforms.versions import STORED
 from leanops.usecases.journal import begin, begin_another, checkpoint, repair_checkpoint
 from leanops.usecases.leases import HeldTopic
 from leanops.usecases.pipeline.drift import Memory

@@ -6,7 +6,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from leanops.ports.tables import Lake
-from leanops.transforms.versions import completed
+from leanops.transforms.frames.versions import completed
 
 BROADCAST_KEYS = 500_000
 """Up to this many keys of a batch are sent to every task that reads the table for them."""

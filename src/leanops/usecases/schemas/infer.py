@@ -10,7 +10,7 @@ from leanops.domain.payload.flatten import NULL, Kind
 from leanops.domain.schema.infer import InferredColumn, Proposal, Seen, propose
 from leanops.domain.schema.model import Keys, schema_from_json
 from leanops.ports.tables import Lake
-from leanops.transforms import infer
+from leanops.transforms.frames import infer
 from leanops.usecases.platform import Platform
 from leanops.usecases.schemas.raw_sample import RawEvents, raw_rows, read_events
 from leanops.usecases.topics.registry import find_topic

@@ -28,8 +28,8 @@ from leanops.domain.schema.plan import Source as SourceName
 from leanops.domain.table.definitions import STANDARDIZED_SYSTEM_COLUMNS
 from leanops.domain.table.history import valid_watermark
 from leanops.ports.tables import Lake
-from leanops.transforms import judge_plan
-from leanops.transforms.curate import judged
+from leanops.transforms.frames import judge_plan
+from leanops.transforms.frames.curate import judged
 from leanops.transforms.judge import Source, sources_of
 from leanops.usecases.operations.keep_older_versions import as_standardized, events_of
 from leanops.usecases.platform import Platform

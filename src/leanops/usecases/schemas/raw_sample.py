@@ -14,9 +14,10 @@ from leanops.domain.schema.model import Keys, Schema
 from leanops.domain.schema.parse import DEFAULT_KEY_PATH, DEFAULT_PERIOD_PATHS
 from leanops.domain.table.history import TableView
 from leanops.ports.tables import Lake
-from leanops.transforms import standardize as rows
-from leanops.transforms.flatten import cells, observed_kinds
-from leanops.transforms.judge_plan import sampled
+from leanops.transforms.flatten import observed_kinds
+from leanops.transforms.frames import standardize as rows
+from leanops.transforms.frames.flatten import cells
+from leanops.transforms.frames.judge_plan import sampled
 from leanops.transforms.keys import COUNTED
 from leanops.usecases.pipeline.standardize import flatten_plan, sampled_kinds
 from leanops.usecases.platform import Platform

@@ -1,20 +1,17 @@
 """Standardized rows become Curated rows: defaults, CDE, casts, rules, masks; every failure of a row is listed."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING
 
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from leanops.domain.schema.model import Schema
 from leanops.domain.table.sql import quoted, spark_type
 from leanops.transforms import judge
+from leanops.transforms.frames.quarantine import FAILURES
+from leanops.transforms.frames.versions import VERSION, completed, with_order
 from leanops.transforms.judge import Source
-from leanops.transforms.quarantine import FAILURES
-from leanops.transforms.versions import VERSION, completed, with_order
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 INSERTED, UPDATED, UNCHANGED, ERROR = "inserted", "updated", "unchanged", "error"
 _SYSTEM = (
@@ -48,9 +45,7 @@ class _Judge:
     def __init__(self, sources: Sequence[Source], secret: bytes | None) -> None:
         self.sources, self.secret = sources, secret
 
-    def __call__(self, batches: "Iterable[pa.RecordBatch]") -> "Iterator[pa.RecordBatch]":
-        import pyarrow as pa
-
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         names = [*_SYSTEM, "record_key", *(f"v_{source.column.name}" for source in self.sources), "failures"]
         for batch in batches:
             values, failures = judge.judged(batch, self.sources, self.secret)

@@ -1,8 +1,8 @@
 """What cells hold: per path, how many values each candidate type takes, by the casts of Curated themselves."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING
 
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
@@ -10,9 +10,6 @@ from leanops.domain.schema.infer import candidates
 from leanops.domain.schema.types import ColumnType
 from leanops.transforms.cast import cast
 from leanops.transforms.keys import PERIOD
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 _SHAPES = {
     "email": r"^[^@\s]+@[^@\s]+\.[A-Za-z]{2,}\z",
@@ -50,10 +47,8 @@ def measured(texts: DataFrame) -> DataFrame:
     )
 
 
-def _read(batches: "Iterable[pa.RecordBatch]") -> "Iterator[pa.RecordBatch]":
+def _read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """(path, text) with what the text is as a number, and whether each candidate takes it."""
-    import pyarrow as pa
-
     for batch in batches:
         texts = batch.column("text")
         held = {name: cast(texts, *tried).is_valid() for name, tried in candidates().items()}

@@ -1,17 +1,14 @@
 """RAW cells become Standardized rows: both dedups in one shuffle, columns by path."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
 
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from leanops.transforms.frames.versions import with_order
 from leanops.transforms.verdicts import INSERTED, UPDATED
 from leanops.transforms.verdicts import verdicts as judge
-from leanops.transforms.versions import with_order
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 _COMPARED = ("message_id", "_version", "last_updated_ts", "publish_time", "order_ts", "_payload_hash")
 _VERDICT = "row bigint, record_key string, verdict string, first_seen_ts bigint, old_period string, is_conflict boolean"
@@ -28,10 +25,8 @@ def verdicts(events: DataFrame, current: DataFrame | None) -> DataFrame:
     return rows.repartition("record_key").mapInArrow(_judge, _VERDICT)
 
 
-def _judge(batches: "Iterable[pa.RecordBatch]") -> "Iterator[pa.RecordBatch]":
+def _judge(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """The function that runs in the workers: a partition has all rows of its keys."""
-    import pyarrow as pa
-
     rows = list(batches)
     if rows:
         yield from judge(pa.Table.from_batches(rows)).to_batches()

@@ -9,7 +9,7 @@ from pyspark.sql import functions as F
 from leanops.domain.failures import Rule
 from leanops.domain.schema.model import PayloadColumn
 from leanops.domain.table.sql import quoted, spark_type
-from leanops.transforms.curate import judged
+from leanops.transforms.frames.curate import judged
 from leanops.transforms.judge import Source
 
 # No column can have a point in its name, so these columns of the active schema meet none of the new one.
