@@ -1,7 +1,7 @@
 # Prints of a lock what a bridge runs with: the packages named here, and those that the lock says are there for them.
 # A package, its hashes and the lines that say what it is there for are one paragraph.
 BEGIN {
-    split("annotated-types duckdb jinja2 msgspec pyarrow pydantic pyiceberg rich sqlalchemy structlog tenacity typer " \
+    split("annotated-types duckdb google-re2 jinja2 msgspec pyarrow pydantic pyiceberg rich sqlalchemy structlog tenacity typer " \
           "psycopg boto3 google-cloud-pubsub prometheus-client setuptools", names)
     for (at in names) wanted[names[at]] = 1
 }

@@ -159,11 +159,13 @@ def check(column: dict[str, Any], text: str | None, key: bytes = b"") -> tuple[A
 def _broken_rules(column: dict[str, Any], text: str, value: Any) -> list[str]:
     rules, type_name = column.get("rules") or {}, column["type"]
     bound = _bound(type_name)
+    # A pattern is for texts of the length that is allowed.
+    is_long = len(text) > rules.get("max_length", len(text))
     tests = {
         "rule_min": "min" in rules and value < bound(rules["min"]),
         "rule_max": "max" in rules and value > bound(rules["max"]),
         "rule_allowed": "allowed" in rules and value not in [bound(item) for item in rules["allowed"]],
-        "rule_pattern": "pattern" in rules and not re.fullmatch(rules["pattern"], text),
+        "rule_pattern": "pattern" in rules and not is_long and not re.fullmatch(rules["pattern"], text),
         "rule_length": not rules.get("min_length", 0) <= len(text) <= rules.get("max_length", len(text)),
     }
     return [rule for rule, broken in tests.items() if broken]

@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 
@@ -48,7 +48,7 @@ class FlattenPlan:
     period_paths: tuple[str, ...]
     version_path: str | None
     version_format: VersionFormat = "iso"
-    key_secret: bytes | None = None
+    key_secret: bytes | None = field(default=None, repr=False)
     telling: Telling | None = None
     """Everything is told where it is None."""
 

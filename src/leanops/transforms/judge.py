@@ -1,10 +1,10 @@
 """What a schema makes of rows: the text of each column, its value, and everything that is wrong with it."""
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -64,7 +64,7 @@ def sources_of(schema: Schema, paths: Mapping[str, str], columns: Mapping[str, s
     ]
 
 
-def judged(rows: pa.RecordBatch, sources: Sequence[Source], secret: bytes | None = None) -> Judged:
+def judged(rows: pa.RecordBatch, sources: Sequence[Source], secret: bytes | None) -> Judged:
     """What becomes of rows of Standardized, which have their key, `_rescued` and the columns of `sources`.
 
     Values are as Curated may show them, but that without a secret nothing is sealed.
@@ -87,8 +87,16 @@ def _rescued(rescued: pa.Array, paths: Sequence[str]) -> dict[str, pa.Array]:
     """The texts that got no column, by path: none for most rows."""
     if rescued.null_count == len(rescued) or not paths:
         return {}
-    cells = [json.loads(text) if text else {} for text in rescued.to_pylist()]
+    cells = [_cells(text) if text else {} for text in rescued.to_pylist()]
     return {path: pa.array([row.get(path) for row in cells], pa.string()) for path in paths}
+
+
+def _cells(rescued: str) -> dict[str, str]:
+    """Texts by path; what another tool may have written there is no reason to stop."""
+    try:
+        return msgspec.json.decode(rescued, type=dict[str, str])
+    except msgspec.DecodeError:
+        return {}
 
 
 def _judged_column(texts: pa.Array, column: PayloadColumn) -> tuple[pa.Array, list[_Failure]]:

@@ -1,6 +1,7 @@
 """The rules of Curated columns, held against many cells at once."""
 
 import math
+from functools import lru_cache
 from typing import Any, Literal
 
 import numpy as np
@@ -24,14 +25,15 @@ def broken(name: str, limit: Any, texts: pa.Array, values: pa.Array, column: Pay
             bound = _bound(limit, column.type, entry.test)
             return all_are(bound, len(texts)) if isinstance(bound, bool) else _is_beyond(entry.test, values, bound)
         case Test.OTHER:
-            allowed = [exact_value(text, column.type) for text in limit]
-            known = pa.array([value for value in allowed if value is not None], arrow_type(column.type))
-            return pc.invert(pc.is_in(values, value_set=known))
+            return pc.invert(pc.is_in(values, value_set=_allowed(limit, column.type)))
         case Test.NO_MATCH if entry.fault(limit):
             # Only a plan meets such a pattern, beside the schema that replaces it.
             return all_are(True, len(texts))
         case Test.NO_MATCH:
-            return pc.invert(pc.match_substring_regex(texts, whole(limit))).fill_null(False)
+            longest = column.rules.written.get("max_length")
+            # A longer text fails for its length, and is not tried: so the owner bounds what a pattern can cost.
+            tried = texts if longest is None else pc.if_else(pc.less_equal(pc.utf8_length(texts), longest), texts, None)
+            return pc.invert(pc.match_substring_regex(tried, whole(limit))).fill_null(False)
     return _one_by_one(name, limit, texts, column)
 
 
@@ -45,6 +47,13 @@ def _is_beyond(test: Literal[Test.LESS, Test.MORE], values: pa.Array, bound: Any
     return compare(values, bound).fill_null(False)
 
 
+@lru_cache(1_024)
+def _allowed(limit: tuple[str, ...], kind: ColumnType) -> pa.Array:
+    values = [exact_value(text, kind) for text in limit]
+    return pa.array([value for value in values if value is not None], arrow_type(kind))
+
+
+@lru_cache(1_024)
 def _bound(limit: str, kind: ColumnType, test: Literal[Test.LESS, Test.MORE]) -> pa.Scalar | bool:
     """A limit as a value of the column; where the column has none as great or as small, whether all break the rule."""
     value = limit_value(limit, kind)

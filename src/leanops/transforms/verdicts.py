@@ -7,6 +7,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 INSERTED, UPDATED, DUPLICATE, SUPERSEDED = VERDICTS = ("inserted", "updated", "duplicate", "superseded")
+_NEVER = int(np.iinfo(np.int64).max)
+"""Later than any time."""
 Numbers = np.ndarray[Any, np.dtype[np.int64]]
 Flags = np.ndarray[Any, np.dtype[np.bool_]]
 
@@ -26,7 +28,7 @@ def verdicts(rows: pa.Table) -> pa.Table:
     `rows` are events and, where `is_stored`, the rows of the table that have their keys: all of a key, or none.
     """
     keys, size = _codes(rows.column("record_key")), len(rows)
-    found = _Found(np.zeros(size, int), _numbers(rows, "seen_ts"), np.full(size, -1), np.zeros(size, bool))
+    found = _Found(np.zeros(size, int), _seen(rows), np.full(size, -1), np.zeros(size, bool))
     # Most keys come once, and their events are inserted: only of the others there is something to find out.
     repeated = np.flatnonzero(np.bincount(keys, minlength=1)[keys] > 1)
     if len(repeated):
@@ -39,7 +41,7 @@ def verdicts(rows: pa.Table) -> pa.Table:
         "row": rows.column("row"),
         "record_key": rows.column("record_key"),
         "verdict": pa.array(VERDICTS).take(pa.array(found.verdict)),
-        "first_seen_ts": pa.array(found.first_seen),
+        "first_seen_ts": pa.array(found.first_seen, mask=found.first_seen == _NEVER),
         "old_period": periods,
         "is_conflict": pa.array(found.is_conflict),
     }
@@ -48,7 +50,7 @@ def verdicts(rows: pa.Table) -> pa.Table:
 
 def _of_repeated_keys(rows: pa.Table, keys: Numbers) -> _Found:
     is_stored, number = _flags(rows, "is_stored"), _numbers(rows, "row")
-    messages, seen = _ranks(rows.column("message_id")), _numbers(rows, "seen_ts")
+    messages, seen = _ranks(rows.column("message_id")), _seen(rows)
     updated, published, order = (_numbers(rows, name) for name in ("last_updated_ts", "publish_time", "order_ts"))
     # Copies of a message: the stored one is the first, else the one that came first.
     copies = np.lexsort((number, updated, published, seen, ~is_stored, messages, keys))
@@ -58,9 +60,12 @@ def _of_repeated_keys(rows: pa.Table, keys: Numbers) -> _Found:
     versions = _ranks(rows.column("_version"))
     newest = _first(np.lexsort((number, -messages, -order, -updated, -versions, is_copy, keys)), keys)
     is_newest = newest == np.arange(len(rows))
+    # A key has one stored row, unless another tool wrote to the table: then it is the one of the last period.
+    stored = np.flatnonzero(is_stored)
+    stored = stored[np.argsort(_ranks(rows.column("stored_period"))[stored], kind="stable")]
     stored_at = np.full(keys.max() + 1, -1)
-    stored_at[keys[is_stored]] = np.flatnonzero(is_stored)
-    first_seen = np.full(keys.max() + 1, np.iinfo(np.int64).max)
+    stored_at[keys[stored]] = stored
+    first_seen = np.full(keys.max() + 1, _NEVER)
     np.minimum.at(first_seen, keys, seen)
     kept = np.where(stored_at[keys] < 0, VERDICTS.index(INSERTED), VERDICTS.index(UPDATED))
     lost = np.where(is_copy, VERDICTS.index(DUPLICATE), VERDICTS.index(SUPERSEDED))
@@ -82,9 +87,9 @@ def _first(order: Numbers, *groups: Numbers) -> Numbers:
 
 
 def _codes(texts: pa.ChunkedArray) -> Numbers:
-    """A number for each distinct text."""
-    codes: Numbers = texts.combine_chunks().dictionary_encode().indices.to_numpy(zero_copy_only=False).astype(np.int64)
-    return codes
+    """A number for each distinct text; of NULL 0."""
+    indices = texts.combine_chunks().dictionary_encode().indices.fill_null(-1)
+    return np.array(indices.to_numpy(zero_copy_only=False), np.int64) + 1
 
 
 def _ranks(values: pa.ChunkedArray) -> Numbers:
@@ -96,10 +101,13 @@ def _ranks(values: pa.ChunkedArray) -> Numbers:
     return np.array(ranks[distinct.indices.fill_null(-1).to_numpy(zero_copy_only=False)])
 
 
-def _numbers(rows: pa.Table, name: str) -> Numbers:
-    """A column of numbers or times as numbers; NULL is less than any."""
-    column = rows.column(name).cast(pa.int64()).fill_null(np.iinfo(np.int64).min + 1)
-    return np.array(column.to_numpy())
+def _numbers(rows: pa.Table, name: str, null: int = -_NEVER) -> Numbers:
+    """A column of numbers or times as numbers; NULL is less than any, or what it is said to be."""
+    return np.array(rows.column(name).cast(pa.int64()).fill_null(null).to_numpy())
+
+
+def _seen(rows: pa.Table) -> Numbers:
+    return _numbers(rows, "seen_ts", _NEVER)
 
 
 def _flags(rows: pa.Table, name: str) -> Flags:

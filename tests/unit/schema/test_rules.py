@@ -78,6 +78,22 @@ def test_a_pattern_that_re2_does_not_take_is_refused(
 
 
 @pytest.mark.parametrize(
+    "members",
+    [
+        {"rules": {"pattern": "(?=a)b"}},
+        {"rules": {"pattern": "x" * 1_001}},
+        {"default": "xx", "rules": {"pattern": "(?:[A-Z]{2}-)+[0-9]+"}},
+        {"rules": {"pattern": "[A-Za-z]+", "allowed": ["Gr\u00f6\u00dfe"]}},
+    ],
+)
+def test_what_is_deployed_with_a_pattern_of_another_grammar_can_still_be_read(members: dict[str, Any]) -> None:
+    text = schema_text(column(**members))
+    with pytest.raises(InvalidSchemaError):
+        schema_from_json(text, "schema.json")
+    assert schema_from_json(text, "schema.json", is_kept=True)
+
+
+@pytest.mark.parametrize(
     "pattern",
     [
         "[A-Z]{2}[0-9]+",

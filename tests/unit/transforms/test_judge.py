@@ -127,19 +127,19 @@ def test_values_and_broken_rules_are_the_models(one: PayloadColumn, texts: list[
 
 def test_failures_say_all_that_is_wrong_with_a_row_in_the_order_of_its_columns() -> None:
     sources = [
-        Source(declared(rules={"max_length": 2, "pattern": "[a-z]*"}), "a"),
+        Source(declared(rules={"max": "z", "pattern": "[a-z]*", "allowed": ["ok"]}), "a"),
         Source(declared(pii="mask", rules={"allowed": ["x"]}).model_copy(update={"name": "b", "path": "$.b"}), None),
     ]
     rows = rows_of(["ok", "NOT OK" + "!" * 300, None], ['{"$.b": "x"}', '{"$.b": "secret"}', None])
     keyless = rows.set_column(1, "idempotency_key", pa.array(["k", "k", None], pa.string()))
-    (first, second), failures = judged(keyless, sources)
+    (first, second), failures = judged(keyless, sources, None)
     assert (first.to_pylist()[0], second.to_pylist()) == ("ok", ["*", "**cret", None])
     good, bad, missing = failures.to_pylist()
     assert good is None
     shown = "NOT OK" + "!" * 250
     assert bad == [
+        {"rule": "rule_allowed", "column": "a", "path": "$.a", "message": "is not an allowed value", "value": shown},
         {"rule": "rule_pattern", "column": "a", "path": "$.a", "message": "does not match the pattern", "value": shown},
-        {"rule": "rule_length", "column": "a", "path": "$.a", "message": "is longer than 2", "value": shown},
         {"rule": "rule_allowed", "column": "b", "path": "$.b", "message": "is not an allowed value", "value": "***"},
     ]
     assert [(one["rule"], one["column"], one["value"]) for one in missing] == [("cde_missing", "idempotency_key", None)]
@@ -149,6 +149,17 @@ def test_a_pattern_that_repeats_without_end_takes_long_texts() -> None:
     texts = [f"{'a' * 1_000_000}@b.c", "a" * 1_000_000]
     found = verdicts(declared(rules={"pattern": r"(\S+\S*)+@(\S|\w)+\.\S+"}), texts)
     assert [rules for _, rules in found] == [[], ["rule_pattern"]]
+
+
+@pytest.mark.parametrize("rescued", ['{"$.a": 1}', "[]", "null", "x", ""])
+def test_what_another_tool_wrote_into_rescued_holds_no_text(rescued: str) -> None:
+    (values,), failures = judged(rows_of([None, "b"], [rescued, rescued]), [Source(declared(), None)], None)
+    assert (values.to_pylist(), failures.to_pylist()) == ([None, None], [None, None])
+
+
+def test_a_text_that_is_too_long_is_not_tried_by_the_pattern() -> None:
+    found = verdicts(declared(rules={"pattern": "a*", "max_length": 3}), ["aaa", "b", "bbbb"])
+    assert [rules for _, rules in found] == [[], ["rule_pattern"], ["rule_length"]]
 
 
 def test_no_rows_are_judged_too() -> None:

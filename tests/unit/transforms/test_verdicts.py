@@ -28,19 +28,18 @@ SMALL = st.integers(0, 3)
 
 @st.composite
 def batches(draw: st.DrawFn) -> list[dict[str, Any]]:
-    """Events of a few keys with a few messages, and for some keys the row that the table has."""
-    times = {"last_updated_ts": SMALL, "publish_time": SMALL, "order_ts": SMALL, "seen_ts": SMALL}
-    said = {"record_key": st.sampled_from("abc"), "message_id": st.sampled_from(["m", "M", "é", "z"]), **times}
-    number = st.none() | st.decimals(-2, 2, places=1)
-    row = st.fixed_dictionaries({**said, "_version": number, "_payload_hash": SMALL})
-    events = [{**one, "is_stored": False, "stored_period": None} for one in draw(st.lists(row, max_size=12))]
-    stored = {
-        one["record_key"]: {**one, "is_stored": True, "stored_period": "2026-01"}
-        for one in draw(st.lists(row, max_size=3))
-    }
-    for one in stored.values():
-        one["_payload_hash"] = draw(st.none() | SMALL)
-    return [{**one, "row": at if not one["is_stored"] else -1} for at, one in enumerate([*events, *stored.values()])]
+    """Events of a few keys with a few messages, and for some keys the row that the table has, or two by mistake."""
+    times = {"last_updated_ts": SMALL, "publish_time": SMALL, "order_ts": SMALL, "seen_ts": st.none() | SMALL}
+    keys, messages = st.sampled_from(["a", "b", "c", None]), st.sampled_from(["m", "M", "é", "z"])
+    said = {"record_key": keys, "message_id": messages, **times, "_version": st.none() | st.decimals(-2, 2, places=1)}
+    event = st.fixed_dictionaries({**said, "_payload_hash": SMALL})
+    periods = st.sampled_from(["2026-01", "2026-02", "2026-03"])
+    row = st.fixed_dictionaries({**said, "_payload_hash": st.none() | SMALL, "stored_period": periods})
+    events = [{**one, "is_stored": False, "stored_period": None} for one in draw(st.lists(event, max_size=12))]
+    stored = [{**one, "is_stored": True} for one in draw(st.lists(row, max_size=4))]
+    # Of two rows of a key only one can have a message.
+    stored = list({(one["record_key"], one["message_id"]): one for one in stored}.values())
+    return [{**one, "row": -1 if one["is_stored"] else at} for at, one in enumerate([*events, *stored])]
 
 
 def table(rows: list[dict[str, Any]], *, pieces: int) -> pa.Table:
@@ -56,26 +55,35 @@ def one_by_one(rows: list[dict[str, Any]]) -> dict[int, tuple[Any, ...]]:
         of_key[row["record_key"]].append(row)
     found = {}
     for key, versions in of_key.items():
-        stored = next((row for row in versions if row["is_stored"]), None)
+        periods = [row["stored_period"] for row in versions if row["is_stored"]]
         firsts: dict[str, dict[str, Any]] = {}
-        came = ("seen_ts", "publish_time", "last_updated_ts", "row")
-        for row in sorted(versions, key=lambda row: (not row["is_stored"], *(row[name] for name in came))):
+        for row in sorted(versions, key=arrival):
             firsts.setdefault(row["message_id"], row)
         newest = max(firsts.values(), key=lambda row: (*version(row), -row["row"]))
+        seen = [one["seen_ts"] for one in versions if one["seen_ts"] is not None]
         for row in versions:
             if row["is_stored"]:
                 continue
             first = firsts[row["message_id"]]
-            verdict = "inserted" if stored is None else "updated"
+            verdict = "updated" if periods else "inserted"
             if first is not row:
                 verdict = "duplicate"
             elif newest is not row:
                 verdict = "superseded"
             hashes = (first["_payload_hash"], row["_payload_hash"])
             is_conflict = None not in hashes and hashes[0] != hashes[1]
-            seen = min(one["seen_ts"] for one in versions)
-            found[row["row"]] = (key, verdict, seen, stored and stored["stored_period"], is_conflict)
+            found[row["row"]] = (key, verdict, min(seen, default=None), max(periods, default=None), is_conflict)
     return found
+
+
+def arrival(row: dict[str, Any]) -> tuple[Any, ...]:
+    seen = row["seen_ts"]
+    return (
+        not row["is_stored"],
+        seen is None,
+        seen or 0,
+        *(row[name] for name in ("publish_time", "last_updated_ts", "row")),
+    )
 
 
 def version(row: dict[str, Any]) -> tuple[Any, ...]:

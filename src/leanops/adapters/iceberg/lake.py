@@ -19,6 +19,7 @@ from leanops.ports.tables import Merge
 
 SMALL_BATCH = 20_000
 ROWS_PER_PARTITION = 50_000
+MOST_ROWS_PER_PARTITION = 1_000_000
 _UNKNOWN = "CommitStateUnknownException"
 _REFUSED = ("ValidationException", "CommitFailedException")
 _callback_server = threading.Lock()
@@ -44,7 +45,9 @@ class SparkLake:
         """A small batch is quickest in one partition, with a plan that does not change and little to compile."""
         is_small = rows <= SMALL_BATCH
         cores = self._session.sparkContext.defaultParallelism
-        partitions = 1 if is_small else min(max(cores, rows // ROWS_PER_PARTITION), cores * 16)
+        # A worker holds the keys and versions of a partition in memory, at some 700 bytes a row.
+        most = max(cores * 16, rows // MOST_ROWS_PER_PARTITION)
+        partitions = 1 if is_small else min(max(cores, rows // ROWS_PER_PARTITION), most)
         self._session.conf.set("spark.sql.adaptive.enabled", str(not is_small).lower())
         self._session.conf.set("spark.sql.codegen.wholeStage", str(not is_small).lower())
         self._session.conf.set("spark.sql.shuffle.partitions", str(partitions))

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Any
 
@@ -65,7 +65,7 @@ def contradictions_in(value: Any, broken: set[str], *, is_kept: bool = False) ->
         yield Problem(Code.RESERVED_NAME, "/table_name", reserved, "choose another name")
     yield from _envelope(file.get("envelope_columns") or [])
     for draft in drafts:
-        yield from _column(draft)
+        yield from _column(_without_patterns(draft) if is_kept else draft)
         if not is_kept:
             yield from _reserved_name(draft)
     yield from _named_twice(drafts)
@@ -127,6 +127,11 @@ def _column(draft: Draft) -> Iterator[Problem]:
         yield from _typed(draft, draft.type)
         yield from _allowed(draft, draft.type, limits)
         yield from _default(draft, draft.type, limits)
+
+
+def _without_patterns(draft: Draft) -> Draft:
+    """A column of a file that was deployed under another grammar of patterns: what they say now was not asked then."""
+    return replace(draft, rules={name: limit for name, limit in draft.rules.items() if RULES[name].about != "text"})
 
 
 def _reserved_name(draft: Draft) -> Iterator[Problem]:

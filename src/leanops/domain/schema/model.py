@@ -16,7 +16,6 @@ from pydantic import (
 
 from leanops.domain.errors import InvalidSchemaError, PermanentError
 from leanops.domain.payload.columns import plain_name
-from leanops.domain.problems import Code
 from leanops.domain.schema import parse
 from leanops.domain.schema.casts import DateFormat as DateFormat
 from leanops.domain.schema.consistency import contradictions_in
@@ -191,8 +190,6 @@ def schema_from_json(text: str, source: str, *, is_kept: bool = False) -> Schema
     schema, mistakes = read_model(Schema, document.value)
     problems = [*document.problems, *(problem for problem in mistakes if not is_beneath(problem.pointer, reported))]
     problems += contradictions_in(document.value, {problem.pointer for problem in problems}, is_kept=is_kept)
-    if is_kept:
-        problems = [problem for problem in problems if problem.code != Code.BAD_PATTERN]
     if problems or schema is None:
         raise InvalidSchemaError(source, sorted(problems, key=lambda wrong: offsets[nearest(wrong.pointer, offsets)]))
     return schema

@@ -1,7 +1,4 @@
-"""Names, types and texts as Spark SQL writes them.
-
-Expressions are built as SQL: one call to Java each, where the Column API takes one for every function in them.
-"""
+"""Names, types and texts as Spark SQL writes them."""
 
 
 def quoted(name: str) -> str:
@@ -14,10 +11,8 @@ def spark_type(iceberg: str) -> str:
     return {"long": "bigint", "timestamptz": "timestamp"}.get(iceberg, iceberg)
 
 
-def literal(text: str | None) -> str:
+def literal(text: str) -> str:
     """A string; quotes, backslashes and what is not plain ASCII are escaped by their codes."""
-    if text is None:
-        return "CAST(NULL AS STRING)"
     units = text.encode("utf-16-be")
     codes = (int.from_bytes(units[at : at + 2]) for at in range(0, len(units), 2))
     return "'" + "".join(chr(code) if _is_plain(code) else f"\\u{code:04x}" for code in codes) + "'"

@@ -27,7 +27,7 @@ _SYSTEM = (
 )
 
 
-def judged(rows: DataFrame, sources: Sequence[Source], secret: bytes | None = None) -> DataFrame:
+def judged(rows: DataFrame, sources: Sequence[Source], secret: bytes | None) -> DataFrame:
     """Rows with a typed column `v_{name}` each and `failures`, NULL where the row is good.
 
     PII is masked; `secret` is the key of the columns that are sealed, which are in clear without it.

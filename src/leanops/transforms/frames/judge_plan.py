@@ -53,7 +53,7 @@ def outcomes(rows: DataFrame, both: Both, live: Mapping[str, bool] | None) -> Da
 
     `live` tells of each payload column of Curated whether its values can be compared with the new schema's.
     """
-    said = judged(rows, [*both.new, *both.today])
+    said = judged(rows, [*both.new, *both.today], None)
     is_today = F.array(*(F.lit(name) for name in both.only_new)).cast("array<string>")
     news = F.filter("failures", lambda failure: ~failure["column"].startswith(_TODAY))
     return said.select(

@@ -22,6 +22,7 @@ def verdicts(events: DataFrame, current: DataFrame | None) -> DataFrame:
     rows = events.select("row", "record_key", *_COMPARED, *_as_arrival())
     if current is not None:
         rows = rows.unionByName(with_order(current).select("record_key", *_COMPARED, *_as_stored()))
+    # A verdict needs all rows of a key in one partition, and nothing but this line brings them together.
     return rows.repartition("record_key").mapInArrow(_judge, _VERDICT)
 
 

@@ -64,7 +64,7 @@ def failing_rows(platform: Platform, lake: Lake, topic: str, new: Schema) -> Dat
     rows = _Work(platform, lake, topic, new).rows(None)
     if rows is None:
         raise UsageError(f"topic {topic!r} has no events yet; publish some, then try again")
-    verdicts = judged(rows.frame, sources_of(new, rows.paths, rows.columns))
+    verdicts = judged(rows.frame, sources_of(new, rows.paths, rows.columns), None)
     return verdicts.where("failures IS NOT NULL").select("message_id", "record_key", "failures")
 
 
@@ -214,7 +214,7 @@ class _Work:
             return unread + behind.count()
         read = as_standardized(self.platform, self.topic, self.new.keys, rows.paths, rows.frame, raw)
         self.held.append(read.persist(StorageLevel.MEMORY_AND_DISK).unpersist)
-        kept = judged(read, both.new).where("failures IS NULL").join(behind, judge_plan.KEY, "left_semi")
+        kept = judged(read, both.new, None).where("failures IS NULL").join(behind, judge_plan.KEY, "left_semi")
         return unread + behind.count() - kept.count()
 
     def _unseen(self, rows: _Rows, judged: int) -> tuple[Unseen, ...]:
