@@ -16,6 +16,8 @@ LOG = logging.getLogger("stalls")
 LOG.setLevel(logging.INFO)
 THIRDS = 3
 """Outside of a whole run only every third stall point is tried: which ones depends on the commit."""
+FEW_SEEDS = 20
+"""So many crash seeds are all tried."""
 
 
 class Stall:
@@ -52,8 +54,13 @@ def chosen(points: int) -> list[int]:
     return list(range(first_point(), points + 1, THIRDS))
 
 
+def chosen_seeds(seeds: int) -> list[int]:
+    """The crash seeds of this run: a few are all tried; of many every third, like the stall points."""
+    return list(range(seeds)) if seeds <= FEW_SEEDS else [point - 1 for point in chosen(seeds)]
+
+
 def is_whole_run() -> bool:
-    """Whether every stall point of every operation is tried."""
+    """Whether every stall point of every operation, and every crash seed, is tried."""
     return os.environ.get("STALLS") == "all"
 
 
