@@ -11,6 +11,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import grpc
+from google.pubsub_v1.types.pubsub import ListTopicsRequest
 
 from leanops.adapters.iceberg.jars import java_home
 from tests.support.engines import MissingEngineError, free_port
@@ -48,13 +49,12 @@ def pubsub() -> Iterator[str]:
 
 
 def _wait_until_it_answers(server: "subprocess.Popen[bytes]", address: str, log: Path) -> None:
+    """Ask until it answers; a channel's own state is watched by a thread that may outlive the channel."""
     deadline = time.monotonic() + START_S
-    with grpc.insecure_channel(address) as channel:
-        while time.monotonic() < deadline:
-            try:
-                grpc.channel_ready_future(channel).result(timeout=1)
-                return
-            except grpc.FutureTimeoutError:
-                if server.poll() is not None:
-                    break
+    while time.monotonic() < deadline and server.poll() is None:
+        with grpc.insecure_channel(address) as channel, suppress(grpc.RpcError):
+            call = channel.unary_unary("/google.pubsub.v1.Publisher/ListTopics", ListTopicsRequest.serialize, bytes)
+            call(ListTopicsRequest(project=f"projects/{PROJECT}"), timeout=5)
+            return
+        time.sleep(0.1)
     raise MissingEngineError(f"the Pub/Sub emulator does not start: {log.read_text(errors='replace')[-500:]}")
