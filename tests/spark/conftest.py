@@ -14,7 +14,7 @@ from tests.support.sparkling import SETTINGS
 
 @pytest.fixture(scope="session")
 def story(embedded: Embedded, tmp_path_factory: pytest.TempPathFactory) -> Story:
-    """A whole story, kept where it has its schemas, where day 2 has landed, and at its end."""
+    """A whole story on Spark, kept where it has its schemas, where day 2 has landed, and at its end."""
     folder = tmp_path_factory.mktemp("story")
     scenario = Scenario(WHOLE.seed, WHOLE.topics, WHOLE.rates)
     made = Story(fresh_home(folder / "home", scenario, SETTINGS), folder, embedded.spark())

@@ -17,6 +17,7 @@ from leanops.domain.event.lines import Event
 from leanops.domain.schema.model import Schema, schema_from_json
 from leanops.domain.table.batch import STANDARDIZED, Batch
 from leanops.domain.table.history import Snapshot, TableView, Watermark
+from leanops.ports.engine import Engine
 from leanops.ports.tables import Lake
 from leanops.usecases.leases import HeldTopic, Lease
 from leanops.usecases.platform import Actor, OperationRules, Platform, Rules, Secret
@@ -110,6 +111,11 @@ def no_lake() -> Lake:
     raise AssertionError("this use case must not start Spark")
 
 
+def no_engine() -> Engine:
+    """An engine for use cases that must not need one."""
+    raise AssertionError("this use case must not start Spark")
+
+
 def changed(rules: Rules, **sections: dict[str, Any]) -> Rules:
     """The rules with other values in some sections."""
     return replace(rules, **{name: replace(getattr(rules, name), **values) for name, values in sections.items()})
@@ -138,6 +144,7 @@ def platform_in(
         yield Platform(
             catalog=IcebergCatalog(catalog),
             lake=no_lake,
+            engine=no_engine,
             state=state,
             schemas=SchemaFiles(Folder(folder / "schemas")),
             clock=clock or Clock(),

@@ -10,9 +10,14 @@ from typing import Any
 
 from leanops.adapters.files.folder import Folder
 from leanops.adapters.files.schemas import SchemaFiles
+from leanops.adapters.iceberg.batches.engine import TaskEngine
+from leanops.adapters.iceberg.batches.runner import InProcess
+from leanops.adapters.iceberg.batches.spark import SparkRunner
+from leanops.adapters.iceberg.options import TaskRules
 from leanops.adapters.sql.state import SqlState
 from leanops.domain.errors import LeanOpsError
 from leanops.domain.event.names import Databases
+from leanops.ports.engine import Engine
 from leanops.ports.tables import Lake
 from leanops.runtimes.embedded import Embedded
 from leanops.usecases.cycle.run import TopicResult, run_cycle
@@ -44,11 +49,24 @@ def databases_of(number: int) -> Databases:
     return Databases(f"raw{number}", f"standardized{number}", f"curated{number}", f"ops{number}", f"shadow{number}")
 
 
+class Wrapped:
+    """An engine for tests that change one of its answers."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.engine, name)
+
+
 class World:
     """One test's tables, state and time; every platform it makes is new, as after a restart."""
 
-    def __init__(self, embedded: Embedded, folder: Path, number: int | None = None) -> None:
+    def __init__(
+        self, embedded: Embedded, folder: Path, number: int | None = None, *, in_process: bool = False
+    ) -> None:
         self.embedded, self.folder = embedded, folder
+        self.in_process, self.tasks = in_process, TaskRules()
         self.number = next(_numbers) if number is None else number
         self.databases = databases_of(self.number)
         self.rules = Rules(self.databases)
@@ -63,13 +81,24 @@ class World:
         self.now += timedelta(milliseconds=1)
         return self.now
 
-    def platform(self, step: Callable[[str], None] = no_step, lake: Callable[[], Lake] | None = None) -> Platform:
+    def engine(self) -> Engine:
+        """Tasks on the shared Spark, or in this process, without it."""
+        runner = InProcess() if self.in_process else SparkRunner(self.embedded.spark)
+        return TaskEngine(self.embedded.catalog, runner, self.tasks)
+
+    def platform(
+        self,
+        step: Callable[[str], None] = no_step,
+        lake: Callable[[], Lake] | None = None,
+        engine: Callable[[], Engine] | None = None,
+    ) -> Platform:
         """New objects over the same stores."""
         state = SqlState(f"sqlite:///{self.folder}/state.db")
         self._states.append(state)
         return Platform(
             catalog=self.embedded.platform.catalog,
             lake=lake or self.embedded.lake,
+            engine=engine or self.engine,
             state=state,
             schemas=SchemaFiles(Folder(self.folder / "schemas")),
             clock=self.clock,

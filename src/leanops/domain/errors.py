@@ -15,6 +15,7 @@ LeanOpsError
 │   ├── LeaseHeldError            another worker has the topic
 │   ├── LeaseLostError            our lease expired or was taken over
 │   ├── CommitRefusedError        the table did not take the commit; nothing changed
+│   │   └── LateErrorsError       another worker has added error rows of the topic
 │   └── CommitUnknownError        a commit was sent and its result is not known
 └── PermanentError                a person has to change something
     ├── InfrastructureError       a service refuses us or lacks what we need; the data is not at fault
@@ -131,6 +132,15 @@ class LeaseLostError(RetryableError):
 
 class CommitRefusedError(RetryableError):
     """The table did not take the commit, because another writer was there first; nothing changed."""
+
+
+class LateErrorsError(CommitRefusedError):
+    """An error table has rows of a topic that were added since they were looked for."""
+
+    def __init__(self, topic: str, table: str) -> None:
+        super().__init__(
+            f"{topic}: another worker has added error rows to {table} meanwhile; the next cycle tries again"
+        )
 
 
 class CommitUnknownError(RetryableError):

@@ -126,33 +126,14 @@ class Catalog(Protocol):
         """
 
 
-@dataclass(frozen=True)
-class Merge:
-    """One MERGE into a table, with the watermark in the same commit."""
-
-    table: str
-    key: str
-    batch_seq: int
-    found_keys: Sequence[str]
-    found_periods: Sequence[str] | None
-    """Where more keys were found than a list should hold: the periods their rows are in."""
-    summary: Mapping[str, str]
-
-
 class Lake(Protocol):
-    """Tables through Spark: the rows of a batch, and the one way to write Standardized and Curated."""
+    """Tables through Spark SQL: what plans, inference and rebuilds read, and error rows that change."""
 
     def fit(self, rows: int) -> None:
         """Set the session for work on a batch of this many rows; whoever used it last worked on another one."""
 
-    def appended(self, name: str, start: int | None, end: int) -> "DataFrame":
-        """Rows appended after `start` up to `end`; all rows at `end` where start is None."""
-
     def at(self, name: str, snapshot_id: int | None) -> "DataFrame":
         """The table at a snapshot; no rows where it has none yet."""
-
-    def merge(self, rows: "DataFrame", into: Merge) -> None:
-        """Commit the rows exactly once: a second commit of the same batch is refused by the table itself."""
 
     def append(self, rows: "DataFrame", name: str, summary: Mapping[str, str]) -> None:
         """Append the rows in one commit that carries the summary."""
@@ -168,6 +149,3 @@ class Lake(Protocol):
 
     def forget_keys(self, name: str, topic: str, before: int) -> None:
         """Take the keys out of a topic's error rows that schema versions before this one wrote."""
-
-    def add_errors(self, rows: "DataFrame", name: str, topics: Sequence[str]) -> None:
-        """Add error rows of these topics whose error_id is not there yet; refused where others add some meanwhile."""

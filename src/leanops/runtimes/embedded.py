@@ -22,6 +22,7 @@ from leanops.adapters.sql.buffer import SqlBuffer
 from leanops.adapters.sql.state import SqlState
 from leanops.domain.errors import UsageError
 from leanops.ports.clock import millis
+from leanops.ports.engine import Engine
 from leanops.ports.queue import Queue
 from leanops.ports.tables import Lake
 from leanops.runtimes.failures import explain
@@ -136,6 +137,7 @@ class Embedded:
         self.platform = Platform(
             catalog=IcebergCatalog(self.catalog),
             lake=self.lake,
+            engine=self.engine,
             state=self.state,
             schemas=SchemaFiles(Folder(self.home / "schemas")),
             clock=clock,
@@ -161,6 +163,13 @@ class Embedded:
                     session.conf.set(f"spark.sql.catalog.{CATALOG_NAME}.{key}", value)
                 self._lakes[name] = SparkLake(session)
             return self._lakes[name]
+
+    def engine(self) -> Engine:
+        """The work on the rows of batches, as tasks of the Spark application."""
+        from leanops.adapters.iceberg.batches.engine import TaskEngine
+        from leanops.adapters.iceberg.batches.spark import SparkRunner
+
+        return TaskEngine(self.catalog, SparkRunner(self.spark), self.settings.spark)
 
     def spark(self) -> Any:
         """The Spark application, started at the first call, and again where its Java has ended."""

@@ -28,7 +28,8 @@ class Texts(NamedTuple):
 
 def keyed(raw: pa.RecordBatch, texts: Texts, form: VersionFormat | None) -> dict[str, pa.Array]:
     """The columns that the keys of a schema decide, and those of COUNTED; `form` is None where it names no version."""
-    is_ahead, order_ts = _order_time(raw)
+    published, landed = raw.column("publish_time"), raw.column("ingestion_ts")
+    is_ahead, order_ts = _is_ahead(published, landed), order_time(published, landed)
     version, is_number = versions(texts.version, form or "iso"), form == "number"
     is_usable = version.is_valid() if is_number else pc.less_equal(version, pc.add(order_ts, _DAY)).fill_null(False)
     is_period = pc.match_substring_regex(texts.period, PERIOD).fill_null(False)
@@ -49,12 +50,16 @@ def _prefixed(prefix: str, texts: pa.Array) -> pa.Array:
     return pc.binary_join_element_wise(prefix, texts, "")
 
 
-def _order_time(raw: pa.RecordBatch) -> tuple[pa.Array, pa.Array]:
-    """Whether a message says it was published more than a day after it landed; and when it was published, or landed."""
-    published, landed_ms = raw.column("publish_time").cast(pa.int64()), raw.column("ingestion_ts")
-    is_late = pc.greater(pc.subtract(pc.divide(published, 1_000), landed_ms), DAY_MS)
-    is_ahead = pc.and_(is_late, pc.greater_equal(landed_ms, 0)).fill_null(False)
-    return is_ahead, pc.if_else(is_ahead, pc.multiply(landed_ms, 1_000), published).cast(MICROS)
+def order_time(published: pa.Array, landed_ms: pa.Array) -> pa.Array:
+    """When a message was published; of one whose clock is ahead, when it landed."""
+    landed = pc.multiply(landed_ms, 1_000)
+    return pc.if_else(_is_ahead(published, landed_ms), landed, published.cast(pa.int64())).cast(MICROS)
+
+
+def _is_ahead(published: pa.Array, landed_ms: pa.Array) -> pa.Array:
+    """Whether a message says it was published more than a day after it landed; never NULL."""
+    is_late = pc.greater(pc.subtract(pc.divide(published.cast(pa.int64()), 1_000), landed_ms), DAY_MS)
+    return pc.and_(is_late, pc.greater_equal(landed_ms, 0)).fill_null(False)
 
 
 def _months(times: pa.Array) -> pa.Array:

@@ -23,7 +23,7 @@ class _Found(NamedTuple):
 
 
 def verdicts(rows: pa.Table) -> pa.Table:
-    """Of each event its row, record_key, verdict, first_seen_ts, old_period and is_conflict.
+    """Of each event its row, record_key, verdict, first_seen_ts, is_conflict, and stored_row and old_period of its key.
 
     `rows` are events and, where `is_stored`, the rows of the table that have their keys: all of a key, or none.
     """
@@ -36,13 +36,14 @@ def verdicts(rows: pa.Table) -> pa.Table:
         stored_at = np.where(judged.stored_at < 0, -1, repeated[judged.stored_at])
         for whole, part in zip(found, judged._replace(stored_at=stored_at), strict=True):
             whole[repeated] = part
-    periods = rows.column("stored_period").take(pa.array(found.stored_at, mask=found.stored_at < 0))
+    stored_at = pa.array(found.stored_at, mask=found.stored_at < 0)
     columns = {
         "row": rows.column("row"),
         "record_key": rows.column("record_key"),
         "verdict": pa.array(VERDICTS).take(pa.array(found.verdict)),
         "first_seen_ts": pa.array(found.first_seen, mask=found.first_seen == _NEVER),
-        "old_period": periods,
+        "old_period": rows.column("stored_period").take(stored_at),
+        "stored_row": rows.column("row").take(stored_at),
         "is_conflict": pa.array(found.is_conflict),
     }
     return pa.table(columns).filter(pc.invert(rows.column("is_stored")))

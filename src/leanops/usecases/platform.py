@@ -12,6 +12,7 @@ from leanops.domain.errors import UsageError, WrongKeyError, reason_of
 from leanops.domain.event.names import Databases
 from leanops.domain.limits import ColumnLimits, Limits
 from leanops.ports.clock import Clock, millis
+from leanops.ports.engine import Engine
 from leanops.ports.processes import Processes, UnknownProcesses
 from leanops.ports.schemas import Schemas
 from leanops.ports.state import StateStore
@@ -37,7 +38,6 @@ class PipelineRules:
     lease_s: Annotated[int, Ge(3), "Seconds until the lease of a lost worker ends; of one killed here, at once."] = 300
     warning_share: Annotated[float, Ge(0), Le(1), "Share of odd rows in a batch above which it warns."] = 0.01
     removed_after_batches: Annotated[int, Ge(1), "A path unseen for this many batches is drift REMOVED."] = 10
-    found_keys: int = 2_000
 
 
 @dataclass(frozen=True)
@@ -92,10 +92,11 @@ class Secret:
 
 @dataclass(frozen=True)
 class Platform:
-    """Ports and settings; `lake` starts Spark when it is first called, and gives each thread its own."""
+    """Ports and settings; `lake` and `engine` start Spark when they are first needed."""
 
     catalog: Catalog
     lake: Callable[[], Lake]
+    engine: Callable[[], Engine]
     state: StateStore
     schemas: Schemas
     clock: Clock

@@ -15,7 +15,7 @@ from leanops.ports.queue import Outgoing
 from leanops.ports.state import ERROR_TRACKER
 from leanops.usecases.ingest.deliver import SNAPSHOTS_BEFORE_EXPIRY, deliver
 from leanops.usecases.topics.registry import add_topic
-from tests.crash.kills.test_abandonment import SEEDS
+from tests.crash.cycles.test_abandonment import SEEDS
 from tests.support.builders import NOW_MS, Clock
 from tests.support.hub import Hub, hub_in
 from tests.support.world import Abandoned

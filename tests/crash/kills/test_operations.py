@@ -20,7 +20,7 @@ from leanops.usecases.schemas.deploy import Consent, deploy_schema
 from leanops.usecases.topics.registry import find_topic, resume_topic
 from leanops.views.balance import whole_topic
 from tests.crash.batches import BY_ORDER, SCHEMA, orders
-from tests.crash.kills.test_abandonment import stop_at
+from tests.crash.cycles.test_abandonment import stop_at
 from tests.oracle.model import Model
 from tests.oracle.rows import RawRow
 from tests.support.verify import assert_tables, sources_of

@@ -9,47 +9,34 @@ from pathlib import Path
 from typing import Any
 
 from leanops.domain.table.operation import Accept
-from leanops.ports.tables import Merge
+from leanops.ports.engine import Engine
 from leanops.runtimes.embedded import Embedded
 from leanops.usecases.schemas.deploy import Consent, deploy_schema
 from tests.crash.batches import BY_ORDER, SCHEMA, planned_batches
-from tests.support.world import World
+from tests.support.world import World, Wrapped
 
 TOPIC = "orders"
 PATIENCE_S = 120
 
 
-class GatedLake:
-    """A lake whose MERGE waits, planned but not committed, until a file appears."""
+class Gated(Wrapped):
+    """An engine whose commit, planned and written, waits until a file appears."""
 
-    def __init__(self, lake: Any, folder: Path) -> None:
-        self._lake, self._folder = lake, folder
-
-    def merge(self, rows: Any, into: Merge) -> None:
-        try:
-            self._lake.merge(rows.mapInArrow(_Gate(str(self._folder)), rows.schema), into)
-        except Exception as refusal:
-            (self._folder / "refusal").write_text(type(refusal).__name__)
-            raise
-        (self._folder / "refusal").write_text("none")
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._lake, name)
-
-
-class _Gate:
-    """Runs inside the tasks of the MERGE, so that its plan is made when it waits."""
-
-    def __init__(self, folder: str) -> None:
+    def __init__(self, engine: Engine, folder: Path) -> None:
+        super().__init__(engine)
         self.folder = folder
 
-    def __call__(self, batches: Any) -> Any:
-        folder = Path(self.folder)
-        (folder / "planned").touch()
+    def commit(self, *args: Any) -> None:
+        (self.folder / "planned").touch()
         deadline = time.monotonic() + PATIENCE_S
-        while not (folder / "gate").exists() and time.monotonic() < deadline:
+        while not (self.folder / "gate").exists() and time.monotonic() < deadline:
             time.sleep(0.02)
-        yield from batches
+        try:
+            self.engine.commit(*args)
+        except Exception as refusal:
+            (self.folder / "refusal").write_text(type(refusal).__name__)
+            raise
+        (self.folder / "refusal").write_text("none")
 
 
 def main() -> None:
@@ -60,8 +47,8 @@ def main() -> None:
     world.now += timedelta(hours=int(hours))
     say({"ready": os.getpid()})
     if mode == "stall":
-        lake = GatedLake(embedded.lake(), Path(folder))
-        result = world.cycle(world.platform(lake=lambda: lake))[TOPIC]
+        engine = Gated(world.engine(), Path(folder))
+        result = world.cycle(world.platform(engine=lambda: engine))[TOPIC]
         say({"outcome": result.outcome.value, "reason": result.reason})
     elif mode == "operate":
         operate(world)

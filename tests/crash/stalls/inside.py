@@ -1,11 +1,13 @@
-"""Stall points inside a commit: after a table was read, before what was made of it is committed."""
+"""Stall points inside: between what was read and what is made of it, and just before a commit."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
-from pyspark.java_gateway import ensure_callback_server_started
-
+from leanops.adapters.iceberg.batches.engine import TaskEngine
+from leanops.adapters.iceberg.batches.runner import InProcess
 from leanops.adapters.iceberg.catalog import IcebergCatalog
+from leanops.usecases.platform import Platform
 from tests.support.world import World
 
 Step = Callable[[str], None]
@@ -30,36 +32,27 @@ class Commits:
         return getattr(self._catalog, name)
 
 
-def telling_catalog(world: World, step: Step) -> IcebergCatalog:
-    """The catalog of a world, which tells of every commit before it is made."""
-    return IcebergCatalog(Commits(world.embedded.catalog, step))
+def telling_commits(world: World, step: Step) -> Platform:
+    """A platform that tells of every commit before it is made."""
+    catalog: Any = Commits(world.embedded.catalog, step)
+    engine = TaskEngine(catalog, InProcess(), world.tasks)
+    return replace(world.platform(), catalog=IcebergCatalog(catalog), engine=lambda: engine)
 
 
-class Scans:
-    """Tells of every Iceberg table that Spark has read the metadata of and is about to read."""
+class TellingTasks(InProcess):
+    """Tells when files are planned and not yet read, and when others are written."""
 
-    def __init__(self) -> None:
-        self.step: Step = lambda _name: None
+    def __init__(self, step: Step) -> None:
+        self._step = step
 
-    def notify(self, event: Any) -> None:
-        self.step(f"inside scan of {event.tableName().rsplit('.', 1)[-1]}")
-
-    class Java:
-        implements = ("org.apache.iceberg.events.Listener",)
-
-
-_scans = Scans()
-_registered: set[int] = set()
+    def run(self, function: Any, items: Sequence[Any]) -> Any:
+        self._step("before tasks")
+        done = super().run(function, items)
+        self._step("after tasks")
+        return done
 
 
-def telling_scans(world: World, step: Step) -> Scans:
-    """The scans of this Spark, told to `step` until it is set to something else."""
-    spark = world.embedded.spark()
-    gateway = spark.sparkContext._gateway
-    if id(gateway) not in _registered:
-        ensure_callback_server_started(gateway)
-        event = gateway.jvm.java.lang.Class.forName("org.apache.iceberg.events.ScanEvent")
-        gateway.jvm.org.apache.iceberg.events.Listeners.register(_scans, event)
-        _registered.add(id(gateway))
-    _scans.step = step
-    return _scans
+def telling_tasks(world: World, step: Step) -> Platform:
+    """A platform that tells of tasks before and after they run."""
+    engine = TaskEngine(world.embedded.catalog, TellingTasks(step), world.tasks)
+    return replace(world.platform(), engine=lambda: engine)

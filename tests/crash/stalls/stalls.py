@@ -14,10 +14,8 @@ from tests.support.world import World
 
 LOG = logging.getLogger("stalls")
 LOG.setLevel(logging.INFO)
-EVERY = 6
-"""Outside of a whole run only every sixth stall point is tried: which ones depends on the commit."""
-FEW_SEEDS = 20
-"""So many crash seeds are all tried."""
+EVERY = 3
+"""Outside of a whole run only every third stall point is tried: which ones depends on the commit."""
 
 
 class Stall:
@@ -48,24 +46,19 @@ def stalled(stall: Stall, work: Callable[[], Any]) -> bool:
 
 
 def chosen(points: int) -> list[int]:
-    """The stall points of this run: all with STALLS=all, else every sixth, starting where the commit says."""
+    """The stall points of this run: all with STALLS=all, else every third, starting where the commit says."""
     if is_whole_run():
         return list(range(1, points + 1))
     return list(range(first_point(), points + 1, EVERY))
 
 
-def chosen_seeds(seeds: int) -> list[int]:
-    """The crash seeds of this run: a few are all tried; of many every sixth, like the stall points."""
-    return list(range(seeds)) if seeds <= FEW_SEEDS else [point - 1 for point in chosen(seeds)]
-
-
 def is_whole_run() -> bool:
-    """Whether every stall point of every operation, and every crash seed, is tried."""
+    """Whether every stall point of every operation is tried."""
     return os.environ.get("STALLS") == "all"
 
 
 def first_point() -> int:
-    """Where every sixth begins; the same for everybody who runs this commit."""
+    """Where every third begins; the same for everybody who runs this commit."""
     found = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False).stdout.strip()
     return 1 + random.Random(found).randrange(EVERY)
 

@@ -16,13 +16,13 @@ from tests.crash.stalls.stalls import Stall, stalled
 from tests.crash.stalls.test_stalled_cycles import Stalls
 from tests.support.world import World
 
-MERGE = "before merge"
+COMMIT = "before commit"
 LAYERS = pytest.mark.parametrize("layer", [1, 2], ids=["standardized", "curated"])
 
 
-def at_merge(stall: Stall) -> Callable[[str], None]:
+def at_commit(stall: Stall) -> Callable[[str], None]:
     """The stall counts the commits of rows only: Standardized's is the first, Curated's the second."""
-    return lambda name: stall(name) if name == MERGE else None
+    return lambda name: stall(name) if name == COMMIT else None
 
 
 def deploy(world: World, schema: dict[str, Any], consent: Consent | None = None) -> None:
@@ -42,11 +42,26 @@ def test_a_batch_that_a_deployment_gave_up_leaves_no_trace(world: World, layer: 
         # The first batch of a table has nothing before it, every other one has.
         stalls.arrive(4)
         stall = Stall(layer, lambda version=2 + (not first): deploy(world, renamed(version)))
-        assert stalled(stall, lambda stall=stall: world.cycle(world.platform(step=at_merge(stall))))
+        assert stalled(stall, lambda stall=stall: world.cycle(world.platform(step=at_commit(stall))))
         world.wait_for_leases()
         stalls.arrive(2)
         world.settle()
         stalls.check()
+
+
+def test_error_rows_of_a_batch_that_was_given_up_are_not_added_beside_those_of_the_next(world: World) -> None:
+    stalls = Stalls(world)
+    stalls.arrive(4)
+
+    def another_batch() -> None:
+        deploy(world, renamed(2))
+        world.cycle()
+
+    stall = Stall("before errors", another_batch)
+    assert stalled(stall, lambda: world.cycle(world.platform(step=stall)))
+    world.wait_for_leases()
+    world.settle()
+    stalls.check()
 
 
 def stalled_meanwhile(world: World, layer: int) -> Callable[[], None]:
@@ -58,7 +73,7 @@ def stalled_meanwhile(world: World, layer: int) -> Callable[[], None]:
         goes_on.wait(120)
 
     stall = Stall(layer, wait)
-    worker = Thread(target=lambda: stalled(stall, lambda: world.cycle(world.platform(step=at_merge(stall)))))
+    worker = Thread(target=lambda: stalled(stall, lambda: world.cycle(world.platform(step=at_commit(stall)))))
     worker.start()
     assert stands.wait(120)
 
@@ -79,7 +94,7 @@ def test_a_batch_that_a_deployment_gave_up_lands_in_the_middle_of_the_next(world
     deploy(world, renamed(2))
     # Standardized is done where Curated stalled, so the next commit is that of the same layer.
     other = Stall(1, let_go)
-    world.cycle(world.platform(step=at_merge(other)))
+    world.cycle(world.platform(step=at_commit(other)))
     assert other.at
     world.wait_for_leases()
     world.settle()
@@ -91,7 +106,7 @@ def test_a_batch_under_other_keys_is_taken_out_of_a_rebuilt_table(world: World) 
     story.arrive(6)
     read = len(story.rows)
     stall = Stall(1, lambda: deploy(world, BY_ORDER, Consent(rebuild=True, missing=Accept.ALL)))
-    assert stalled(stall, lambda: world.cycle(world.platform(step=at_merge(stall))))
+    assert stalled(stall, lambda: world.cycle(world.platform(step=at_commit(stall))))
     story.follow({**BY_ORDER, "version": story.version()}, Scope.BOTH, read)
     world.wait_for_leases()
     story.arrive(2)

@@ -1,20 +1,19 @@
-"""Cycles that stall at every step, in every commit and in every scan while another worker goes on: nothing doubles."""
+"""Cycles that stall at every step, in every commit and around tasks while another worker goes on: nothing doubles."""
 
 import json
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Any
 
 from leanops.usecases.platform import Platform
 from tests.crash.batches import SCHEMA, orders
-from tests.crash.stalls.inside import telling_catalog, telling_scans
+from tests.crash.stalls.inside import telling_commits, telling_tasks
 from tests.crash.stalls.stalls import Stall, assert_no_live_file_is_gone, chosen, stalled
 from tests.oracle.rows import RawRow
 from tests.support.verify import assert_settled, assert_tables, replayed
 from tests.support.world import PII_KEY, World
 
-STEPS, COMMITS, SCANS = 34, 12, 20
+STEPS, COMMITS, TASKS = 34, 16, 6
 """How many a cycle of both layers with errors and new columns passes at most."""
 
 
@@ -69,23 +68,10 @@ def test_a_cycle_that_stalls_at_a_step_doubles_nothing(world: World) -> None:
 def test_a_cycle_that_stalls_inside_a_commit_doubles_nothing(world: World) -> None:
     stalls = Stalls(world)
     for number in chosen(COMMITS):
-        stalls.through(number, lambda stall: replace(world.platform(), catalog=telling_catalog(world, stall)))
+        stalls.through(number, lambda stall: telling_commits(world, stall))
 
 
 def test_a_cycle_that_stalls_between_reading_and_committing_doubles_nothing(world: World) -> None:
     stalls = Stalls(world)
-
-    def platform(stall: Stall) -> Platform:
-        def step(name: Any) -> None:
-            # The worker that takes over reads too, and must not stall.
-            if stall.at is None:
-                stall(name)
-
-        telling_scans(world, step)
-        return world.platform()
-
-    try:
-        for number in chosen(SCANS):
-            stalls.through(number, platform)
-    finally:
-        telling_scans(world, lambda _name: None)
+    for number in chosen(TASKS):
+        stalls.through(number, lambda stall: telling_tasks(world, stall))

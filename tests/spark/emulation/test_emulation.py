@@ -1,17 +1,16 @@
 """A law broken on purpose: verification fails, names the check, and names exactly the messages it happened to."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
 
-from leanops.domain.failures import HIDDEN
 from leanops.domain.table.definitions import RAW
 from leanops.domain.table.outcome import Outcome
 from leanops.emulation.events.kinds import Kind
@@ -20,11 +19,12 @@ from leanops.emulation.play.phases import Emulation
 from leanops.emulation.scenario import DAYS, Scenario
 from leanops.emulation.verify.verdict import Verdict
 from leanops.runtimes.embedded import Embedded
-from leanops.transforms.frames import curate, standardize
-from leanops.transforms.judge import Source
+from leanops.transforms import curate, standardize
+from leanops.transforms.judge import Judged, Source
 from leanops.usecases.cycle.run import run_cycle
 from leanops.usecases.ingest import deliver
 from leanops.usecases.pipeline import commit
+from leanops.usecases.pipeline.prepared import Prepared
 from tests.oracle.model import Model
 from tests.oracle.rows import Row
 from tests.support.emulation.emulated import SIZES, TOPICS, WHOLE, Story, assert_names, failed, of
@@ -107,24 +107,26 @@ def with_ties_reversed(row: Row) -> Any:
     return row.last_updated_ts, row.publish_time, *(-letter for letter in row.message_id.encode())
 
 
-# Ids of a topic are alike but for their digits, and that some are in capitals, which sort before the others.
-NUMBER_OF_ID, IS_CAPITAL = "CAST(regexp_replace(message_id, '[^0-9]', '') AS bigint)", "message_id = upper(message_id)"
-ORDERS: dict[str, tuple[Order, Mapping[str, str]]] = {
+def from_last_to_first(texts: pa.ChunkedArray) -> pa.Array:
+    return pa.array([bytes(255 - letter for letter in text.encode()) for text in texts.to_pylist()])
+
+
+ORDERS: dict[str, tuple[Order, Callable[[pa.Table], dict[str, Any]]]] = {
     "the last id": (
         by("message_id", "publish_time", "last_updated_ts"),
-        {"_version": f"CAST({NUMBER_OF_ID} - IF({IS_CAPITAL}, 1000000000000, 0) AS decimal(38,9))"},
+        lambda rows: {"_version": rows["message_id"]},
     ),
     "the last one published": (
         by("publish_time", "last_updated_ts", "message_id"),
-        {"last_updated_ts": "publish_time", "publish_time": "last_updated_ts"},
+        lambda rows: {"last_updated_ts": rows["publish_time"], "publish_time": rows["last_updated_ts"]},
     ),
     "of equally new ones the last id": (
         by("last_updated_ts", "message_id", "publish_time"),
-        {"publish_time": "timestamp '2026-01-01 00:00:00'"},
+        lambda rows: {"publish_time": pa.repeat(0, len(rows))},
     ),
     "of equal ones the lesser id": (
         with_ties_reversed,
-        {"message_id": f"concat(IF({IS_CAPITAL}, 'b', 'a'), translate(message_id, '0123456789', '9876543210'))"},
+        lambda rows: {"message_id": from_last_to_first(rows["message_id"])},
     ),
 }
 """What orders versions, and what stands for what they are ordered by."""
@@ -132,16 +134,14 @@ ORDERS: dict[str, tuple[Order, Mapping[str, str]]] = {
 
 @pytest.mark.parametrize("name", ORDERS)
 def test_dedup_in_another_order_is_found(landed: Emulation, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    (order, sql_of), right = ORDERS[name], standardize.verdicts
+    (order, stand_ins), right = ORDERS[name], standardize.verdicts
 
-    def in_another_order(events: DataFrame, current: DataFrame | None) -> DataFrame:
-        changes = {column: F.expr(text) for column, text in sql_of.items()}
-        changed = events.withColumns(changes)
+    def in_another_order(rows: pa.Table) -> pa.Table:
+        changes = stand_ins(rows)
         if "publish_time" in changes:
-            changed = changed.withColumn("order_ts", F.col("publish_time"))
-        # No stored row is ahead of its clock, whatever its time is now.
-        stored = current.withColumns({**changes, "ingestion_ts": F.lit(2**52)}) if current is not None else None
-        return right(changed, stored)
+            # No row is ahead of its clock, whatever its time is now.
+            changes["order_ts"] = changes["publish_time"]
+        return right(pa.table({column: changes.get(column, rows[column]) for column in rows.column_names}))
 
     monkeypatch.setattr(standardize, "verdicts", in_another_order)
     verdict = cycled(landed)
@@ -171,14 +171,15 @@ def arrivals(topic: str, day: str) -> list[Row]:
 
 
 def test_a_search_in_the_rows_own_period_alone_is_found(landed: Emulation, monkeypatch: pytest.MonkeyPatch) -> None:
-    right = curate.verdicts
+    right = curate._against
 
-    def own_period_only(judged_rows: DataFrame, current: DataFrame | None, lookback_months: int) -> DataFrame:
-        place = ["idempotency_key", "period_reference"]
-        found = current.join(judged_rows.select(*place), place, "left_semi") if current is not None else None
-        return right(judged_rows, found, lookback_months)
+    def own_period_only(rows: pa.Table, stored: pa.Table | None) -> Any:
+        found = right(rows, stored)
+        is_here = found.months == 0
+        flags = {name: getattr(found, name) & is_here for name in ("is_stored", "is_newer", "is_same")}
+        return found._replace(**flags, months=found.months * is_here)
 
-    monkeypatch.setattr(curate, "verdicts", own_period_only)
+    monkeypatch.setattr(curate, "_against", own_period_only)
     verdict = cycled(landed)
     for topic in TOPICS:
         before, after = expected(landed, topic, "day1").curated, expected(landed, topic, "day1", "day2").curated
@@ -192,13 +193,18 @@ def test_a_search_in_the_rows_own_period_alone_is_found(landed: Emulation, monke
 
 
 def test_a_batch_of_standardized_that_loses_rows_is_found(landed: Emulation, monkeypatch: pytest.MonkeyPatch) -> None:
-    right = standardize.winners
+    right = standardize.standardized
 
-    def some_lost(events: DataFrame, verdicts: DataFrame) -> DataFrame:
-        return right(events, verdicts).where("message_id NOT LIKE '%7'")
+    def some_lost(cells: pa.Table, stored: pa.Table, *rest: Any) -> standardize.Standardized:
+        done = right(cells, stored, *rest)
+        is_lost = pc.ends_with(done.rows["message_id"], "7")
+        lost, old = done.rows["record_key"].filter(is_lost), stored["record_key"].take(done.replaced)
+        stays = pc.is_in(old, value_set=lost.combine_chunks()).combine_chunks()
+        return done._replace(rows=done.rows.filter(pc.invert(is_lost)), replaced=done.replaced.filter(pc.invert(stays)))
 
-    monkeypatch.setattr(standardize, "winners", some_lost)
-    # What a commit added is counted, and would park the topics; and so is what Curated reads.
+    monkeypatch.setattr(standardize, "standardized", some_lost)
+    # What files hold and what a commit added is counted, and would stop the topics; and so is what Curated reads.
+    monkeypatch.setattr(Prepared, "check", lambda prepared: prepared.counts.check())
     monkeypatch.setattr(commit, "check_added", lambda *_: None)
     results = run_cycle(landed.runtime.platform, list(TOPICS))
     assert all("rows of Standardized batch" in (result.reason or "") for result in results), results
@@ -285,10 +291,11 @@ def test_one_wrong_byte_of_a_text_is_found(schema_active: Emulation, monkeypatch
 def test_a_decimal_that_is_cut_off_is_found(landed: Emulation, monkeypatch: pytest.MonkeyPatch) -> None:
     right = curate.judged
 
-    def cut_off(rows: DataFrame, sources: Sequence[Source], secret: bytes | None) -> DataFrame:
-        amounts = {f"v_{one.column.name}": one.column.type for one in sources if one.column.type.scale == 2}
-        cut = {name: F.floor(name).cast(kind.iceberg) for name, kind in amounts.items()}
-        return right(rows, sources, secret).withColumns(cut)
+    def cut_off(rows: pa.RecordBatch, sources: Sequence[Source], secret: bytes | None) -> Judged:
+        done = right(rows, sources, secret)
+        columns = zip(done.values, sources, strict=True)
+        cut = [pc.floor(value) if one.column.type.scale == 2 else value for value, one in columns]
+        return done._replace(values=cut)
 
     monkeypatch.setattr(curate, "judged", cut_off)
     verdict = cycled(landed)
@@ -313,13 +320,10 @@ def unprotected(sources: Sequence[Source]) -> list[Source]:
 def test_personal_data_in_clear_is_found(landed: Emulation, monkeypatch: pytest.MonkeyPatch) -> None:
     right = curate.judged
 
-    def in_clear(rows: DataFrame, sources: Sequence[Source], secret: bytes | None) -> DataFrame:
+    def in_clear(rows: pa.RecordBatch, sources: Sequence[Source], secret: bytes | None) -> Judged:
         # Only what goes into the table is in clear: no error of a personal column shows its value.
-        def hidden(failure: Column) -> Column:
-            is_personal = failure["column"].isin([one.column.name for one in sources if one.column.pii])
-            return failure.withField("value", F.when(is_personal, HIDDEN).otherwise(failure["value"]))
-
-        return right(rows, unprotected(sources), secret).withColumn("failures", F.transform("failures", hidden))
+        shown = right(rows, unprotected(sources), secret)
+        return right(rows, sources, secret)._replace(values=shown.values)
 
     monkeypatch.setattr(curate, "judged", in_clear)
     verdict = cycled(landed)
@@ -335,9 +339,9 @@ def test_personal_data_in_clear_is_found(landed: Emulation, monkeypatch: pytest.
 def test_personal_data_in_clear_in_an_error_is_found(landed: Emulation, monkeypatch: pytest.MonkeyPatch) -> None:
     right = curate.judged
 
-    def showing(rows: DataFrame, sources: Sequence[Source], secret: bytes | None) -> DataFrame:
-        shown = right(rows, unprotected(sources), secret).select("message_id", "failures")
-        return right(rows, sources, secret).drop("failures").join(shown, "message_id")
+    def showing(rows: pa.RecordBatch, sources: Sequence[Source], secret: bytes | None) -> Judged:
+        shown = right(rows, unprotected(sources), secret)
+        return right(rows, sources, secret)._replace(failures=shown.failures)
 
     monkeypatch.setattr(curate, "judged", showing)
     verdict = cycled(landed)

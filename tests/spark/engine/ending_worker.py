@@ -33,7 +33,7 @@ def main() -> None:
     for number in range(3):
         land(runtime.platform, "orders", [event(f"m{number}"), event(f"broken{number}", "{")])
         if number == 1:
-            deadly.add("before errors")
+            deadly.add("after intent")
         (result,) = run_cycle(runtime.platform, force=True)
         read = result.layers[STANDARDIZED].counts["read"] if result.layers else 0
         cycles.append([result.outcome.value, result.reason, read])

@@ -2,17 +2,22 @@
 
 import json
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from urllib.parse import urlparse
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
+from leanops.adapters.iceberg.batches.stored import Layout
+from leanops.adapters.iceberg.batches.written import write_rows
 from leanops.domain.errors import CommitRefusedError, UsageError
 from leanops.domain.table.history import valid_watermark
 from leanops.domain.table.operation import Accept, Scope
-from leanops.ports.tables import Lake, Merge
+from leanops.ports.engine import Engine, Target, Written
 from leanops.usecases.cycle.retry import retry_topic
 from leanops.usecases.operation_log import unfinished_operation
 from leanops.usecases.operations.execute import resume
@@ -23,12 +28,12 @@ from leanops.usecases.schemas.deploy import Consent, deploy_schema
 from leanops.usecases.topics.registry import resume_topic
 from leanops.views.balance import whole_topic
 from tests.crash.batches import BY_ORDER, SCHEMA, orders
-from tests.crash.kills.test_abandonment import stop_at
+from tests.crash.cycles.test_abandonment import stop_at
 from tests.oracle.model import Model
 from tests.oracle.rows import RawRow
 from tests.support.builders import column, schema_text
 from tests.support.verify import assert_curated, assert_errors, assert_standardized, sources_of
-from tests.support.world import PII_KEY, Abandoned, World
+from tests.support.world import PII_KEY, Abandoned, World, Wrapped
 
 
 def compact_and_expire(world: World, table: str) -> None:
@@ -148,7 +153,7 @@ def test_expiry_takes_no_row_out_of_curated_that_a_stricter_schema_left_there(wo
     stricter = schema_text(column("a", type="BIGINT"), column("b", path="$.b", cde=True), version=2)
     deploy_schema(world.platform(), "orders", stricter, "f", Consent(recurate=False))
     world.publish("orders", numbers(4, 6, b="there"))
-    parked = world.platform(lake=lambda: Unable(world.embedded.lake(), world.databases.curated_table("orders")))
+    parked = world.platform(engine=lambda: Unable(world.engine(), world.databases.curated_table("orders")))
     assert world.cycle(parked)["orders"].outcome == "failed"
     compact_and_expire(world, world.databases.standardized_table("orders"))
     world.settle()
@@ -184,27 +189,17 @@ def test_a_swap_that_others_came_between_goes_on_once_a_person_lets_their_rows_g
     assert_whole(world, story.model)
 
 
-class Wrapped:
-    """A lake that does something of its own."""
-
-    def __init__(self, lake: Lake) -> None:
-        self._lake = lake
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._lake, name)
-
-
 class Unable(Wrapped):
-    """A lake that cannot write one of the tables."""
+    """An engine that cannot write one of the tables."""
 
-    def __init__(self, lake: Lake, table: str) -> None:
-        super().__init__(lake)
+    def __init__(self, engine: Engine, table: str) -> None:
+        super().__init__(engine)
         self._table = table
 
-    def merge(self, rows: Any, into: Merge) -> None:
-        if into.table == self._table:
+    def commit(self, target: Target, *rest: Any) -> None:
+        if target.table == self._table:
             raise UsageError("this table cannot be written now")
-        self._lake.merge(rows, into)
+        self.engine.commit(target, *rest)
 
 
 def test_a_table_rolled_back_from_outside_is_seen_even_after_the_next_batch(world: World) -> None:
@@ -288,10 +283,13 @@ def test_a_rebuild_may_seal_everything_with_a_new_key(world: World) -> None:
 
 
 class Losing(Wrapped):
-    """A lake that commits one row less than it was given."""
+    """An engine that commits one row less than it was given."""
 
-    def merge(self, rows: Any, into: Merge) -> None:
-        self._lake.merge(rows.limit(max(0, rows.count() - 1)), into)
+    def commit(self, target: Target, written: Written, summary: Mapping[str, str]) -> None:
+        table = self.engine._catalog.load_table(target.table)
+        rows = [pq.read_table(urlparse(file.file_path).path) for file in written.files]
+        files = write_rows(table.io, Layout.of(table), pa.concat_tables(rows).slice(1))
+        self.engine.commit(target, replace(written, files=tuple(files)), summary)
 
 
 WAYS_OUT: list[Callable[[Platform], Any]] = [
@@ -304,7 +302,7 @@ WAYS_OUT: list[Callable[[Platform], Any]] = [
 def test_after_a_count_that_does_not_match_there_is_a_way_out(world: World, way_out: Callable[[Platform], Any]) -> None:
     world.add("orders", schema_text(column("a", type="BIGINT")))
     world.publish("orders", numbers(0, 3))
-    lossy = world.platform(lake=lambda: Losing(world.embedded.lake()))
+    lossy = world.platform(engine=lambda: Losing(world.engine()))
     result = world.cycle(lossy)["orders"]
     assert "added 2 rows, not 3" in str(result.reason)
     assert world.cycle(force=True)["orders"].outcome == "failed"

@@ -1,21 +1,22 @@
 """Rubbish in: every event ends in a table with a reason, or a clear line says what is wrong; nothing half-written."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
 from leanops.domain.errors import CommitRefusedError
+from leanops.ports.engine import StandardizeWork
 from leanops.ports.state import BATCHES
-from leanops.ports.tables import Lake
 from leanops.usecases.operations.start import rebuild_topic
 from leanops.usecases.schemas.deploy import Consent, deploy_schema
 from tests.oracle.model import Model
 from tests.oracle.rows import LANDED, RawRow
 from tests.support.verify import assert_tables
-from tests.support.world import PII_KEY, Abandoned, World
+from tests.support.world import PII_KEY, Abandoned, World, Wrapped
 
 SCHEMA: dict[str, Any] = {
     "table_name": "orders",
@@ -245,18 +246,17 @@ def test_a_sealed_key_stands_in_clear_nowhere_but_in_raw(world: World) -> None:
     assert {row["who"] == row["idempotency_key"] for row in world.curated("orders")} == {True, False}
 
 
-def test_a_batch_out_of_balance_is_not_committed_and_leaves_nothing_half_written(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from leanops.transforms.frames import standardize
+class Miscounting(Wrapped):
+    """An engine that loses count of a row."""
 
+    def standardize(self, works: Sequence[StandardizeWork]) -> list[Any]:
+        return [replace(one, counts={**one.counts, "inserted": 0}) for one in self.engine.standardize(works)]
+
+
+def test_a_batch_out_of_balance_is_not_committed_and_leaves_nothing_half_written(world: World) -> None:
     world.add("orders", json.dumps(SCHEMA))
     world.publish("orders", [event("m1", '{"a":1}', key="k"), event("m2", "{", key="k")])
-    with monkeypatch.context() as patch:
-        patch.setattr(
-            standardize, "verdicts", lambda events, current, real=standardize.verdicts: real(events.limit(0), current)
-        )
-        result = world.cycle()["orders"]
+    result = world.cycle(world.platform(engine=lambda: Miscounting(world.engine())))["orders"]
     assert result.outcome == "failed"
     assert "RAW has 2 new rows" in str(result.reason)
     assert world.standardized("orders") == []
@@ -282,17 +282,11 @@ def test_a_spike_of_missing_values_stops_the_batch_until_it_is_accepted(world: W
     assert accepted.layers["curated"].counts["errors"] == 4
 
 
-class RefusesErrorRows:
-    """A lake that cannot append to error tables."""
+class RefusesErrorRows(Wrapped):
+    """An engine that cannot append to error tables."""
 
-    def __init__(self, lake: Lake) -> None:
-        self._lake = lake
-
-    def add_errors(self, *_: object) -> None:
+    def add_errors(self, *_: object) -> list[str]:
         raise CommitRefusedError("no room")
-
-    def __getattr__(self, name: str) -> object:
-        return getattr(self._lake, name)
 
 
 def test_error_rows_that_cannot_be_written_fail_their_topic_alone_and_are_written_by_the_next_cycle(
@@ -301,7 +295,7 @@ def test_error_rows_that_cannot_be_written_fail_their_topic_alone_and_are_writte
     for topic in ("orders", "users"):
         world.add(topic, json.dumps({**SCHEMA, "table_name": topic}))
     world.publish("orders", [event("bad", "no json"), event("good", '{"amount":1}', key="k")])
-    platform = world.platform(lake=lambda: RefusesErrorRows(world.embedded.lake()))
+    platform = world.platform(engine=lambda: RefusesErrorRows(world.engine()))
     results = world.cycle(platform)
     assert (results["orders"].outcome, results["users"].outcome) == ("failed", "no_new_data")
     assert (results["orders"].reason, world.standardized("orders")) == ("no room", [])

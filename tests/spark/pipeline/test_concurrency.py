@@ -60,7 +60,7 @@ def test_events_that_arrive_during_a_cycle_wait_for_the_next_one(world: World) -
     late = iter([rows[10:]])
 
     def arrive(step: str) -> None:
-        if step == "before merge":
+        if step == "before commit":
             for batch in late:
                 world.publish("orders", batch)
 

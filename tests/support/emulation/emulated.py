@@ -2,10 +2,12 @@
 
 import shutil
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from leanops.adapters.iceberg.batches.engine import TaskEngine
+from leanops.adapters.iceberg.batches.runner import InProcess
 from leanops.emulation.play.phases import Emulation
 from leanops.emulation.scenario import Scenario
 from leanops.emulation.verify.tables import Check
@@ -34,10 +36,18 @@ class Story:
         """The story as it was at a step; tables know their places, so the home is always the same folder."""
         shutil.rmtree(self.home)
         shutil.copytree(self.kept / name, self.home)
-        return self.opened()
+        return Emulation(self.home, runtime=in_process(Embedded(self.home, spark=self.spark)))
 
     def opened(self) -> Emulation:
+        """The story as it is, its batches worked on by the workers of Spark."""
         return Emulation(self.home, runtime=Embedded(self.home, spark=self.spark))
+
+
+def in_process(runtime: Embedded) -> Embedded:
+    """A runtime whose batches are worked on in this process, where a test can change what is done to their rows."""
+    engine = TaskEngine(runtime.catalog, InProcess(), runtime.settings.spark)
+    runtime.platform = replace(runtime.platform, engine=lambda: engine)
+    return runtime
 
 
 def opened(story: Story, step: str) -> Iterator[Emulation]:

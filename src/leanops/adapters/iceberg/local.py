@@ -3,15 +3,22 @@
 import ctypes
 import os
 import sqlite3
+import threading
+from collections import OrderedDict
 from collections.abc import Callable
 from pathlib import Path
 
 import sqlalchemy as sa
-from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.catalog import Catalog
+from pyiceberg.catalog.sql import IcebergTables, SqlCatalog
 from pyiceberg.io import FileIO
+from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 
 _syncfs = getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None)
+
+REMEMBERED_SNAPSHOTS = 20_000
+"""Each takes some 6 KB."""
 
 
 def sync_filesystem(folder: Path) -> None:
@@ -30,16 +37,43 @@ def sync_filesystem(folder: Path) -> None:
 class LocalCatalog(SqlCatalog):
     """PyIceberg's SQL catalog in a folder; what a row points at is on disk before the row is.
 
-    One sync a commit covers its data files, manifests and metadata, and the names of new folders.
+    One sync a commit covers its data files, manifests and metadata, and the names of new folders. Metadata files are
+    never changed, so those of the tables used last are read once.
     """
 
     def __init__(self, name: str, home: Path, sync: Callable[[Path], None] = sync_filesystem) -> None:
         self._warehouse, self._sync = home / "warehouse", sync
         self._warehouse.mkdir(parents=True, exist_ok=True)
+        self._read: OrderedDict[tuple[str, ...], tuple[str, TableMetadata]] = OrderedDict()
+        self._reading = threading.Lock()
         super().__init__(name, uri=f"sqlite:///{home}/catalog.db?timeout=30", warehouse=f"file://{self._warehouse}")
         sa.event.listen(self.engine, "connect", _sync_every_commit)
         # The connection that looked for the tables was opened before.
         self.engine.dispose()
+
+    def _convert_orm_to_iceberg(self, orm_table: IcebergTables) -> Table:
+        """The table a row of the catalog is about."""
+        name, location = (
+            (orm_table.table_namespace or "", orm_table.table_name or ""),
+            orm_table.metadata_location or "",
+        )
+        with self._reading:
+            known = self._read.get(name)
+            if known:
+                self._read.move_to_end(name)
+        if known is None or known[0] != location:
+            table = super()._convert_orm_to_iceberg(orm_table)
+            self._remember(name, location, table.metadata)
+            return table
+        identifier = (*Catalog.identifier_to_tuple(name[0]), name[1])
+        return Table(identifier, known[1], location, self._load_file_io(known[1].properties, location), self)
+
+    def _remember(self, name: tuple[str, ...], location: str, metadata: TableMetadata) -> None:
+        with self._reading:
+            self._read[name] = location, metadata
+            self._read.move_to_end(name)
+            while sum(len(one.snapshots) for _, one in self._read.values()) > REMEMBERED_SNAPSHOTS:
+                self._read.popitem(last=False)
 
     def _write_metadata(self, metadata: TableMetadata, io: FileIO, metadata_path: str) -> None:  # type: ignore[override]
         """The last file of a commit, after which PyIceberg writes the row."""

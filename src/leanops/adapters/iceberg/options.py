@@ -3,11 +3,20 @@
 from dataclasses import dataclass
 from typing import Annotated
 
+from annotated_types import Ge
 from pydantic import Field
 
 
 @dataclass(frozen=True)
-class SparkRules:
+class TaskRules:
+    """How batches are cut into tasks."""
+
+    task_rows: Annotated[int, Ge(1), "Rows one task reads; a larger batch is shuffled by key."] = 25_000
+    task_bytes: Annotated[int, Ge(1), "Bytes of files one task reads, as they are stored."] = 8 << 20
+
+
+@dataclass(frozen=True)
+class SparkRules(TaskRules):
     """What Spark may use of the machine."""
 
     master: Annotated[str, Field(pattern=r"^local\["), "Cores: `local[2]` is two, `local[*]` all."] = "local[*]"

@@ -135,7 +135,7 @@ def _settings(rules: SparkRules, properties: Mapping[str, str], scratch: Path) -
     return {
         "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
         catalog: "org.apache.iceberg.spark.SparkCatalog",
-        # Every session must see every commit: a cached table makes MERGE fail its own validation.
+        # Every session must see every commit.
         f"{catalog}.cache-enabled": "false",
         **{f"{catalog}.{key}": value for key, value in properties.items()},
         # Hadoop's own starts a `chmod` process for every file it writes.

@@ -30,7 +30,7 @@ def _judge(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """The function that runs in the workers: a partition has all rows of its keys."""
     rows = list(batches)
     if rows:
-        yield from judge(pa.Table.from_batches(rows)).to_batches()
+        yield from judge(pa.Table.from_batches(rows)).drop_columns(["stored_row"]).to_batches()
 
 
 def _as_arrival() -> list[Column]:

@@ -5,11 +5,9 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass, field, replace
-from functools import reduce
+from typing import Any
 
-from pyspark.sql import DataFrame
-
-from leanops.domain.errors import LeanOpsError, LeaseHeldError, LeaseLostError
+from leanops.domain.errors import LateErrorsError, LeanOpsError, LeaseHeldError, LeaseLostError, UnbalancedBatchError
 from leanops.domain.schema.model import Policies, Schema
 from leanops.domain.table.batch import CURATED, STANDARDIZED, Batch
 from leanops.domain.table.definitions import ERRORS
@@ -17,7 +15,6 @@ from leanops.domain.table.history import Snapshot
 from leanops.domain.table.operation import Accept, Scope
 from leanops.domain.table.outcome import Outcome, packed
 from leanops.domain.table.warnings import batch_warnings
-from leanops.ports.tables import Lake
 from leanops.usecases.attempts import forget_failures, record_failure
 from leanops.usecases.cycle.plan import TopicPlan, plan_cycle
 from leanops.usecases.journal import abandon
@@ -78,9 +75,11 @@ class _Job:
     plan: TopicPlan
     held: HeldTopic
     result: TopicResult
+    begun: Any = None
+    work: Any = None
+    answer: Any = None
+    """The batch on record, what the engine is asked to do for it, and what it answered."""
     prepared: Prepared | None = None
-    lake: Lake | None = None
-    """Where the batch was prepared: its rows can only be committed there, whichever thread does it."""
     started: float = 0.0
 
     @property
@@ -189,39 +188,37 @@ class _Cycle:
         complete_begun(job.held, self.cycle_id, job.plan.schema)
 
     def _run_layer(self, layer: str, jobs: Sequence[_Job]) -> None:
-        """Prepare every topic, write all error rows in one append, then commit every topic."""
+        """Write the files of every topic, all error rows in one append, then commit every topic."""
         working = [job for job in jobs if not job.failed]
-        prepare = self._standardize if layer == STANDARDIZED else self._curate
-        self._each(working, prepare, layer)
-        ready = [job for job in working if job.prepared is not None and not job.failed]
+        begin, write = (
+            (self._begin_standardize, self._write_standardized)
+            if layer == STANDARDIZED
+            else (self._begin_curate, self._write_curated)
+        )
+        for job in working:
+            job.begun = job.prepared = None
+        self._each(working, begin, layer)
+        begun = [job for job in working if job.begun is not None and not job.failed]
+        if not begun:
+            return
         try:
+            self.platform.catalog.create(self._errors_of(layer), ERRORS)
+            write(begun)
             # A topic whose lease was lost meanwhile is left alone, and does not stop the others.
-            for step in (self._add_columns, lambda job: job.held.check()):
-                self._each([job for job in ready if not job.failed], step, layer)
-            ours = [job for job in ready if not job.failed]
-            self._write_errors(layer, ours)
-            self._each(ours, lambda job: self._commit(job, layer), layer)
+            self._each([job for job in begun if not job.failed], lambda job: job.held.check(), layer)
+            self._write_errors(layer, [job for job in begun if not job.failed])
         except Exception as failure:  # noqa: BLE001 - error rows come first: without them nothing is committed
-            reason = self.platform.explain(failure)
-            for job in ready:
+            for job in begun:
                 if not job.failed:
-                    job.fail(failure, reason)
-                    self._note_failure(job, layer)
-        finally:
-            for job in ready:
-                if job.prepared:
-                    job.prepared.free()
-                job.prepared = None
+                    self._fail(job, layer, failure)
+        self._each([job for job in begun if not job.failed], lambda job: self._commit(job, layer), layer)
 
-    def _standardize(self, job: _Job) -> None:
+    def _begin_standardize(self, job: _Job) -> None:
         job.started = time.monotonic()
         self.progress(job.plan.topic, "standardize")
-        begun = standardize.begin_next(job.held, job.plan.schema)
-        if begun:
-            job.lake = self.platform.lake()
-            job.prepared = standardize.prepare(self.platform, job.lake, begun)
+        job.begun = standardize.begin_next(job.held, job.plan.schema)
 
-    def _curate(self, job: _Job) -> None:
+    def _begin_curate(self, job: _Job) -> None:
         schema = job.plan.schema
         assert schema is not None
         job.started = time.monotonic()
@@ -229,10 +226,55 @@ class _Cycle:
         if curate.source_moved(job.held, schema):
             self._recurate(job, schema)
             return
-        begun = curate.begin_next(job.held, schema)
-        if begun:
-            job.lake = self.platform.lake()
-            job.prepared = curate.prepare(self.platform, job.lake, begun, accept_errors=self.accept_errors)
+        job.begun = curate.begin_next(job.held, schema)
+
+    def _write_standardized(self, jobs: Sequence[_Job]) -> None:
+        """Have the files of all batches written; where a table lacked columns, again when it has them."""
+        # A large batch may show its columns twice: a sample of it first, then all of it.
+        for _ in range(3):
+            lacking = [job for job in jobs if job.prepared is None and not job.failed]
+            if lacking:
+                self._ask(STANDARDIZED, lacking)
+
+    def _write_curated(self, jobs: Sequence[_Job]) -> None:
+        self._ask(CURATED, jobs)
+
+    def _ask(self, layer: str, jobs: Sequence[_Job]) -> None:
+        """Have the engine do the work of these topics, all at once."""
+        self._each(jobs, self._describe, layer)
+        ours = [job for job in jobs if not job.failed]
+        works: list[Any] = [job.work for job in ours]
+        try:
+            engine = self.platform.engine()
+            answers = engine.standardize(works) if layer == STANDARDIZED else engine.curate(works)
+        except Exception as failure:  # noqa: BLE001 - an engine that is gone fails those who asked it, not all of the bin
+            answers = [failure] * len(ours)
+        for job, answer in zip(ours, answers, strict=True):
+            job.answer = answer
+        self._each(ours, self._take, layer)
+
+    def _describe(self, job: _Job) -> None:
+        begun = job.begun
+        is_first = isinstance(begun, standardize.StandardizeBatch)
+        job.work = standardize.work_of(self.platform, begun) if is_first else curate.work_of(self.platform, begun)
+
+    def _take(self, job: _Job) -> None:
+        """What the engine answered for a topic."""
+        begun, work, answer = job.begun, job.work, job.answer
+        if isinstance(answer, Exception):
+            raise answer
+        if answer.lacks_columns:
+            added = standardize.added_columns(work, answer)
+            job.begun = replace(begun, target=add_columns(job.held, begun.target, added))
+            return
+        try:
+            if isinstance(begun, curate.CurateBatch):
+                job.prepared = curate.prepared(self.platform, begun, work, answer, accept_errors=self.accept_errors)
+            else:
+                job.prepared = standardize.prepared(self.platform, begun, work, answer)
+        except Exception:
+            self.platform.engine().discard(work.target, answer)
+            raise
 
     def _recurate(self, job: _Job, schema: Schema) -> None:
         """Rebuild Curated if Standardized is no longer the table it was built from."""
@@ -241,32 +283,30 @@ class _Cycle:
         rebuild_held(replace(job.held, platform=platform), schema, scope=Scope.CURATED, accept=Accept.GONE)
         job.result.outcome, job.result.reason = Outcome.GAP, "Standardized had moved, so Curated was rebuilt"
 
-    def _add_columns(self, job: _Job) -> None:
-        if job.prepared:
-            add_columns(job.held, job.prepared)
+    def _errors_of(self, layer: str) -> str:
+        databases = self.platform.rules.databases
+        return databases.parse_errors if layer == STANDARDIZED else databases.errors
 
     def _write_errors(self, layer: str, jobs: Sequence[_Job]) -> None:
         """One append for all topics of the bin; a row that is there already is not written again."""
-        found: list[tuple[str, DataFrame]] = [
-            (job.plan.topic, job.prepared.errors) for job in jobs if job.prepared and job.prepared.errors is not None
-        ]
+        found = [job for job in jobs if job.prepared and job.prepared.written.errors]
         if not found:
             return
-        databases = self.platform.rules.databases
-        name = databases.parse_errors if layer == STANDARDIZED else databases.errors
-        self.platform.catalog.create(name, ERRORS)
-        rows = reduce(DataFrame.unionByName, (errors for _, errors in found))
+        written = {job.plan.topic: job.prepared.written for job in found if job.prepared}
         with self.platform.durable("errors"):
-            self.platform.lake().add_errors(rows, name, [topic for topic, _ in found])
+            late = self.platform.engine().add_errors(self._errors_of(layer), written)
+        for job in found:
+            if job.plan.topic in late:
+                self._fail(job, layer, LateErrorsError(job.plan.topic, self._errors_of(layer)))
 
     def _commit(self, job: _Job, layer: str) -> None:
         prepared = job.prepared
-        assert prepared is not None
-        assert job.lake is not None
+        if prepared is None:
+            raise UnbalancedBatchError(f"{job.plan.topic}: its table still lacks columns that were added")
         self.progress(job.plan.topic, f"commit {layer}")
         if layer == STANDARDIZED:
-            note_kinds(self.platform, job.plan.topic, prepared.batch.batch_id, prepared.kinds)
-        snapshot = commit(job.held, job.lake, prepared)
+            note_kinds(self.platform, job.plan.topic, prepared.batch.batch_id, prepared.written.kinds)
+        snapshot = commit(job.held, self.platform.engine(), prepared)
         forget_failures(self.platform, job.plan.topic, layer)
         done = job.result.layers[layer] = _layer_result(prepared, snapshot, time.monotonic() - job.started)
         job.result.warnings += batch_warnings(
@@ -277,8 +317,6 @@ class _Cycle:
             share=self.platform.rules.pipeline.warning_share,
         )
         job.result.outcome = _outcome(job.plan, prepared.batch, layer, job.result.outcome)
-        job.prepared = None
-        prepared.free()
 
     def _each(self, jobs: Sequence[_Job], work: Callable[[_Job], None], layer: str | None = None) -> None:
         """Do the work for every job, several at a time; a failure is that topic's alone."""
@@ -287,8 +325,7 @@ class _Cycle:
             try:
                 work(job)
             except Exception as failure:  # noqa: BLE001 - a topic that fails does not stop its bin
-                job.fail(failure, self.platform.explain(failure))
-                self._note_failure(job, layer or STANDARDIZED)
+                self._fail(job, layer or STANDARDIZED, failure)
 
         if len(jobs) == 1:
             guarded(jobs[0])
@@ -296,7 +333,8 @@ class _Cycle:
         with ThreadPoolExecutor(self.platform.rules.pipeline.workers, thread_name_prefix="topic") as pool:
             list(pool.map(guarded, jobs))
 
-    def _note_failure(self, job: _Job, layer: str) -> None:
+    def _fail(self, job: _Job, layer: str, failure: Exception) -> None:
+        job.fail(failure, self.platform.explain(failure))
         # The state store may be what failed; the outcome says so.
         with suppress(LeanOpsError):
             record_failure(self.platform, job.plan.topic, layer, job.result.reason or "")

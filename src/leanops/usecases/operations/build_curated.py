@@ -1,11 +1,10 @@
 """Builds a new Curated from Standardized, in portions of its periods."""
 
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import replace
 
-from pyspark import StorageLevel
+import msgspec
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 
 from leanops.domain.errors import UnbalancedBatchError
 from leanops.domain.table.balance import CuratedCounts
@@ -13,9 +12,13 @@ from leanops.domain.table.batch import CURATED, Batch
 from leanops.domain.table.definitions import ERRORS
 from leanops.domain.table.history import TableView, has_batch, valid_watermark
 from leanops.transforms.frames import curate as rows_of
-from leanops.transforms.frames import quarantine
 from leanops.usecases.operations.shadow import Portion, Shadow, portions
-from leanops.usecases.pipeline.curate import curated_definition, judged_rows
+from leanops.usecases.pipeline import curate
+from leanops.usecases.pipeline.curate import curated_definition
+from leanops.usecases.pipeline.prepared import Prepared
+
+_ALL = 2**62
+"""More batches than any table has."""
 
 
 def build_curated(shadow: Shadow) -> None:
@@ -104,32 +107,23 @@ def _rows(shadow: Shadow) -> int:
 
 
 def _curate(shadow: Shadow, view: TableView, snapshot: int, portion: Portion) -> None:
-    mark = portion.mark(shadow.operation)
-    if has_batch(shadow.view(shadow.curated), mark):
+    """Bring one portion of Standardized into the shadow, the way every batch goes."""
+    mark, target = portion.mark(shadow.operation), shadow.view(shadow.curated)
+    if has_batch(target, mark):
         return
-    shadow.lake.fit(portion.rows)
-    period = F.col("period_reference")
-    chosen = period.isin([value for value in portion.values if value is not None])
-    source = shadow.lake.at(view.name, snapshot).where(chosen | period.isNull() if None in portion.values else chosen)
-    judged = judged_rows(shadow.platform, shadow.operation.topic, shadow.schema, view, source).persist(
-        StorageLevel.MEMORY_AND_DISK
-    )
-    try:
-        _append_judged(shadow, mark, judged)
-    finally:
-        judged.unpersist()
-
-
-def _append_judged(shadow: Shadow, mark: str, judged: DataFrame) -> None:
-    """Good rows into the shadow of Curated, the others into that of its errors."""
-    is_bad = F.col("failures").isNotNull()
-    lacks_cde = F.exists("failures", lambda failure: failure["rule"] == "cde_missing")
-    found: Any = judged.agg(
-        F.count(F.lit(1)).alias("read"),
-        F.count_if(is_bad).alias("errors"),
-        F.count_if(lacks_cde).alias("cde_missing"),
-    ).first()
-    if found["errors"]:
-        bad = quarantine.error_rows(judged.where(is_bad), curated_batch(shadow), shadow.raw)
-        shadow.append_errors(bad, shadow.errors)
-    append_good(shadow, mark, judged.where(~is_bad), found.asDict())
+    batch = msgspec.structs.replace(curated_batch(shadow), source_snapshot=snapshot, source_to=_ALL)
+    begun = curate.CurateBatch(batch, shadow.schema, view, target)
+    work = replace(curate.work_of(shadow.platform, begun, shadow.errors), periods=portion.values)
+    (written,) = shadow.platform.engine().curate([work])
+    if isinstance(written, Exception):
+        raise written
+    counts = CuratedCounts(read=written.read, **written.counts)
+    summary = {f"leanops.count.{name}": str(getattr(counts, name)) for name in ("read", "errors", "cde_missing")}
+    prepared = Prepared(batch, work.target, written, counts, {"leanops.batch-id": mark, **summary})
+    prepared.check()
+    if counts.updated or counts.unchanged:
+        raise UnbalancedBatchError(f"{shadow.operation.topic}: a key of Standardized is in the new Curated already")
+    shadow.append_errors(written, shadow.errors)
+    shadow.held.check()
+    with shadow.platform.durable("shadow curated"):
+        shadow.platform.engine().commit(prepared.target, written, prepared.summary)

@@ -1,12 +1,9 @@
 """Builds a new Standardized from RAW in portions; a finished portion is not repeated."""
 
-from collections.abc import Sequence
 from dataclasses import replace
-from datetime import date, timedelta
-from typing import Any
 
 import msgspec
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from leanops.domain.errors import OperationBlockedError, UnbalancedBatchError
@@ -20,6 +17,7 @@ from leanops.domain.table.operation import Place, agrees
 from leanops.usecases.operations.shadow import Portion, Shadow, portions
 from leanops.usecases.pipeline import standardize
 from leanops.usecases.pipeline.commit import add_columns
+from leanops.usecases.pipeline.prepared import Prepared
 
 
 def build_standardized(shadow: Shadow) -> None:
@@ -111,21 +109,33 @@ def _standardize(shadow: Shadow, number: int, portion: Portion) -> None:
     if has_batch(target, mark):
         return
     batch = msgspec.structs.replace(
-        standardized_batch(shadow, number), rows=portion.rows, starts_base=target.head is None
+        standardized_batch(shadow, number),
+        rows=portion.rows,
+        starts_base=target.head is None,
+        free_columns=standardize.free_columns(shadow.schema, target),
     )
-    raw = shadow.raw_rows().where(_on_days(portion.values))
     begun = standardize.StandardizeBatch(batch, shadow.schema, target)
-    prepared = standardize.prepare_rows(shadow.platform, shadow.lake, begun, raw)
-    try:
-        add_columns(shadow.held, prepared)
-        if prepared.errors is not None:
-            shadow.append_errors(prepared.errors, shadow.parse_errors)
-        shadow.held.check()
-        with shadow.platform.durable("shadow standardized"):
-            summary = {**prepared.merge.summary, "leanops.batch-id": mark}
-            shadow.lake.merge(prepared.source_rows, replace(prepared.merge, summary=summary))
-    finally:
-        prepared.free()
+    prepared = _written(shadow, begun, portion)
+    shadow.append_errors(prepared.written, shadow.parse_errors)
+    shadow.held.check()
+    with shadow.platform.durable("shadow standardized"):
+        summary = {**prepared.summary, "leanops.batch-id": mark}
+        shadow.platform.engine().commit(prepared.target, prepared.written, summary)
+
+
+def _written(shadow: Shadow, begun: standardize.StandardizeBatch, portion: Portion) -> Prepared:
+    """The files of a portion; where the table lacks columns for it, they are added first."""
+    for _ in range(3):
+        work = standardize.work_of(shadow.platform, begun, shadow.parse_errors)
+        work = replace(work, days=portion.values)
+        (answer,) = shadow.platform.engine().standardize([work])
+        if isinstance(answer, Exception):
+            raise answer
+        if not answer.lacks_columns:
+            return standardize.prepared(shadow.platform, begun, work, answer)
+        added = standardize.added_columns(work, answer)
+        begun = replace(begun, target=add_columns(shadow.held, begun.target, added))
+    raise UnbalancedBatchError(f"{shadow.operation.topic}: the shadow still lacks columns that were added")
 
 
 def _keep_retired(shadow: Shadow) -> None:
@@ -159,20 +169,3 @@ def _append_base(shadow: Shadow, kept: DataFrame, rows: int) -> None:
     summary = {**mark.summary(), "leanops.batch-id": f"{shadow.operation.operation_id}/retired"}
     with shadow.platform.durable("shadow base"):
         shadow.lake.append(base, shadow.standardized, summary)
-
-
-def _on_days(days: Sequence[Any]) -> Column:
-    """Whether a row was published between the first and the last of these days; None stands for rows without a time."""
-    known: list[date] = [day for day in days if day is not None]
-    published = F.col("publish_time")
-    between = F.lit(False)
-    if known:
-        between = published >= _start_of(known[0])
-    if known and known[-1] < date.max:
-        between &= published < _start_of(known[-1] + timedelta(1))
-    return between | published.isNull() if None in days else between
-
-
-def _start_of(day: date) -> Column:
-    """As microseconds: Spark reads a literal of Python in the Julian calendar where it lies before 1582."""
-    return F.timestamp_micros(F.lit((day - date(1970, 1, 1)) // timedelta(microseconds=1)))

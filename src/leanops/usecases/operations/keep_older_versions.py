@@ -16,8 +16,10 @@ from leanops.usecases.operations.build_curated import append_good
 from leanops.usecases.operations.shadow import Shadow
 from leanops.usecases.pipeline.curate import judged_rows
 from leanops.usecases.pipeline.standardize import flatten_plan
-from leanops.usecases.pipeline.stored_rows import BROADCAST_KEYS
 from leanops.usecases.platform import Platform
+
+BROADCAST_KEYS = 500_000
+"""Up to this many messages are sent to every task that reads RAW for them."""
 
 
 def keep_older_versions(shadow: Shadow) -> None:

@@ -7,9 +7,11 @@ from typing import Any
 import msgspec
 from pyspark.sql import DataFrame
 
+from leanops.domain.errors import LateErrorsError
 from leanops.domain.table.definitions import TableDefinition
 from leanops.domain.table.history import TableView
 from leanops.domain.table.operation import Operation, Scope
+from leanops.ports.engine import Written
 from leanops.usecases.journal import schema_of_version
 from leanops.usecases.leases import HeldTopic
 from leanops.usecases.platform import Platform
@@ -129,11 +131,14 @@ class Shadow:
         """Create a table to build in, unless an earlier attempt left one."""
         self.platform.catalog.create(name, replace(definition, is_shadow=True))
 
-    def append_errors(self, rows: DataFrame, name: str) -> None:
-        """Error rows into a shadow, each once."""
-        self.held.check()
-        with self.platform.durable("shadow errors"):
-            self.lake.add_errors(rows, name, [self.operation.topic])
+    def append_errors(self, written: Written, name: str) -> None:
+        """Error rows of a portion into a shadow, each once."""
+        if written.errors:
+            self.held.check()
+            with self.platform.durable("shadow errors"):
+                late = self.platform.engine().add_errors(name, {self.operation.topic: written})
+            if late:
+                raise LateErrorsError(self.operation.topic, name)
 
     def summed(self, name: str, counts: Sequence[str]) -> dict[str, int]:
         """Counts of all portions of a table, as its commits say them."""

@@ -1,11 +1,8 @@
 """Standardized → Curated for one topic: prepare and count, then commit exactly once."""
 
 from dataclasses import dataclass, replace
-from typing import Any
 
-from pyspark import StorageLevel
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 
 from leanops.domain.errors import SpikeError, UnbalancedBatchError, UsageError
 from leanops.domain.payload.columns import check_names
@@ -23,18 +20,17 @@ from leanops.domain.table.history import (
     watermark_from,
     watermark_of,
 )
-from leanops.ports.tables import Lake, Merge
+from leanops.ports.engine import CurateWork, Target, Written
 from leanops.transforms.frames import curate as rows
-from leanops.transforms.frames import quarantine
-from leanops.transforms.frames.versions import STORED
 from leanops.transforms.judge import sources_of
 from leanops.usecases.journal import begin, begin_another, repair_checkpoint
 from leanops.usecases.leases import HeldTopic
 from leanops.usecases.pipeline.late_batches import without_late_batches
 from leanops.usecases.pipeline.next_batch import next_key_check, resumable_batch
 from leanops.usecases.pipeline.prepared import Prepared
-from leanops.usecases.pipeline.stored_rows import Bounds, stored_rows
 from leanops.usecases.platform import Platform, secret_key
+
+_NOTHING = dict.fromkeys(("inserted", "updated", "unchanged", "errors"), 0)
 
 
 @dataclass(frozen=True)
@@ -68,9 +64,33 @@ def begin_next(held: HeldTopic, schema: Schema) -> CurateBatch | None:
     return CurateBatch(batch, schema, source, target) if batch else None
 
 
-def prepare(platform: Platform, lake: Lake, begun: CurateBatch, *, accept_errors: bool = False) -> Prepared:
-    """Read, judge and balance a batch; nothing is written."""
-    return _Work(platform, lake, begun).prepared(accept_errors=accept_errors)
+def work_of(platform: Platform, begun: CurateBatch, errors: str | None = None) -> CurateWork:
+    """What the engine has to do for a batch."""
+    batch, databases = begun.batch, platform.rules.databases
+    return CurateWork(
+        batch=batch,
+        standardized=begun.source.name,
+        raw=databases.raw_table(batch.topic),
+        target=Target(begun.target.name, begun.target.uuid, begun.target.head, errors or databases.errors),
+        schema=begun.schema,
+        paths=begun.source.paths,
+        secret=secret_key(platform, batch.topic) if begun.schema.seals else None,
+    )
+
+
+def prepared(
+    platform: Platform, begun: CurateBatch, work: CurateWork, written: Written, *, accept_errors: bool = False
+) -> Prepared:
+    """A batch that the engine has written; raises unless it is in balance."""
+    batch = begun.batch
+    _check_read(begun, written.read)
+    counts = CuratedCounts(read=written.read, **{**_NOTHING, **written.counts})
+    if not accept_errors:
+        _check_spike(begun, counts)
+    summary = {**watermark_of(batch, counts).summary(), **sealed_with(platform)}
+    ready = Prepared(batch, work.target, written, counts, summary)
+    ready.check()
+    return ready
 
 
 def source_moved(held: HeldTopic, schema: Schema) -> bool:
@@ -178,135 +198,26 @@ def _check_columns(topic: str, schema: Schema, source: TableView) -> None:
         )
 
 
-class _Work:
-    """The work on one batch."""
-
-    def __init__(self, platform: Platform, lake: Lake, begun: CurateBatch) -> None:
-        self.platform, self.lake = platform, lake
-        self.batch, self.schema, self.source, self.target = begun.batch, begun.schema, begun.source, begun.target
-
-    def prepared(self, *, accept_errors: bool) -> Prepared:
-        changed = self._changed()
-        judged = judged_rows(self.platform, self.batch.topic, self.schema, self.source, changed)
-        read, bounds = self._measured(changed)
-        self.lake.fit(read)
-        verdicts = rows.verdicts(judged, self._current(changed, read, bounds), self.schema.policies.lookback_months)
-        verdicts = verdicts.persist(StorageLevel.MEMORY_AND_DISK)
-        try:
-            return self._balanced(verdicts, read, accept_errors=accept_errors)
-        except Exception:
-            verdicts.unpersist()
-            raise
-
-    def _balanced(self, verdicts: DataFrame, read: int, *, accept_errors: bool) -> Prepared:
-        """The judged rows, counted and in balance."""
-        batch = self.batch
-        counts, merge_on = self._tally(verdicts, read)
-        counts.check()
-        if not accept_errors:
-            self._check_spike(counts)
-        wins = verdicts.where(F.col("verdict").isin(rows.INSERTED, rows.UPDATED))
-        return Prepared(
-            batch=batch,
-            table=self.target.name,
-            source_rows=rows.table_rows(
-                wins,
-                self.schema,
-                batch_seq=batch.batch_seq,
-                batch_id=batch.batch_id,
-            ),
-            errors=self._errors(verdicts) if counts.errors else None,
-            merge=replace(merge_on, summary=self._summary(counts)),
-            counts=counts,
-            persisted=(verdicts,),
+def _check_read(begun: CurateBatch, read: int) -> None:
+    """Of a single batch of Standardized, its own commit says how many rows it changed."""
+    start, end = begun.batch.source_from or 0, begun.batch.source_to
+    marks = [mark for snapshot in begun.source.ancestors() if (mark := watermark_from(snapshot))]
+    between = [mark for mark in marks if start < mark.batch_seq <= end]
+    if len(between) != 1:
+        return
+    only = between[0]
+    is_first = only.totals.rows == only.counts["inserted"]
+    changed = only.counts["inserted"] + only.counts["updated"]
+    if (is_first or any(mark.batch_seq <= start for mark in marks)) and read != changed:
+        raise UnbalancedBatchError(
+            f"{begun.batch.topic}: read {read} rows of Standardized batch {only.batch_id}, which changed {changed}"
         )
 
-    def _changed(self) -> DataFrame:
-        """What Standardized gained: rows by their batch number, at one fixed snapshot."""
-        table = self.lake.at(self.source.name, self.batch.source_snapshot)
-        seq = F.col("_batch_seq")
-        return table.where((seq > F.lit(self.batch.source_from)) & (seq <= F.lit(self.batch.source_to)))
 
-    def _measured(self, changed: DataFrame) -> tuple[int, Bounds]:
-        """How many rows there are, apart from what becomes of them, and their least and greatest key."""
-        self.lake.fit(self.batch.rows)
-        found: Any = changed.agg(
-            F.count(F.lit(1)).alias("rows"),
-            F.min("idempotency_key").alias("least"),
-            F.max("idempotency_key").alias("greatest"),
-        ).first()
-        self._check_read(found["rows"])
-        return found["rows"], (found["least"], found["greatest"])
-
-    def _check_read(self, read: int) -> None:
-        """Of a single batch of Standardized, its own commit says how many rows it changed."""
-        start, end = self.batch.source_from or 0, self.batch.source_to
-        marks = [mark for snapshot in self.source.ancestors() if (mark := watermark_from(snapshot))]
-        between = [mark for mark in marks if start < mark.batch_seq <= end]
-        if len(between) != 1:
-            return
-        only = between[0]
-        is_first = only.totals.rows == only.counts["inserted"]
-        changed = only.counts["inserted"] + only.counts["updated"]
-        if (is_first or any(mark.batch_seq <= start for mark in marks)) and read != changed:
-            raise UnbalancedBatchError(
-                f"{self.batch.topic}: read {read} rows of Standardized batch {only.batch_id}, which changed {changed}"
-            )
-
-    def _current(self, changed: DataFrame, read: int, bounds: Bounds) -> DataFrame | None:
-        """The stored rows of the batch's keys."""
-        if self.target.head is None:
-            return None
-        keys, wanted = changed.select("idempotency_key"), ("period_reference", *STORED)
-        return stored_rows(self.lake, self.target.name, self.target.head, read, keys, bounds, wanted)
-
-    def _tally(self, verdicts: DataFrame, read: int) -> tuple[CuratedCounts, Merge]:
-        lacks_cde = F.exists("failures", lambda failure: failure["rule"] == "cde_missing")
-        groups = (
-            verdicts.groupBy("verdict", "old_period")
-            .agg(
-                F.count(F.lit(1)).alias("rows"),
-                F.count_if("is_behind").alias("behind"),
-                F.count_if("crosses").alias("cross_period"),
-                F.count_if("is_late").alias("late_corrections"),
-                F.count_if(lacks_cde).alias("cde_missing"),
-            )
-            .collect()
+def _check_spike(begun: CurateBatch, counts: CuratedCounts) -> None:
+    allowed = begun.schema.policies.cde_error_rate_fail
+    if allowed is not None and counts.read and counts.cde_missing / counts.read > allowed:
+        raise SpikeError(
+            f"{begun.batch.topic}: {counts.cde_missing} of {counts.read} rows lack a critical value, more than "
+            f"{allowed:.0%}; look at them, then run: leanops cycle --topic {begun.batch.topic} --accept-errors"
         )
-
-        def of(verdict: str) -> int:
-            return sum(group["rows"] for group in groups if group["verdict"] == verdict)
-
-        extra = {
-            name: sum(group[name] for group in groups)
-            for name in ("behind", "cross_period", "late_corrections", "cde_missing")
-        }
-        counts = CuratedCounts(
-            read=read,
-            inserted=of(rows.INSERTED),
-            updated=of(rows.UPDATED),
-            unchanged=of(rows.UNCHANGED),
-            errors=of(rows.ERROR),
-            **extra,
-        )
-        limit = self.platform.rules.pipeline.found_keys
-        is_updated = verdicts.where(F.col("verdict") == rows.UPDATED).select("idempotency_key")
-        found = [row.idempotency_key for row in is_updated.collect()] if 0 < counts.updated <= limit else []
-        periods = sorted({group["old_period"] for group in groups if group["verdict"] == rows.UPDATED})
-        beyond = periods if counts.updated > limit else None
-        return counts, Merge(self.target.name, "idempotency_key", self.batch.batch_seq, found, beyond, {})
-
-    def _check_spike(self, counts: CuratedCounts) -> None:
-        allowed = self.schema.policies.cde_error_rate_fail
-        if allowed is not None and counts.read and counts.cde_missing / counts.read > allowed:
-            raise SpikeError(
-                f"{self.batch.topic}: {counts.cde_missing} of {counts.read} rows lack a critical value, more than "
-                f"{allowed:.0%}; look at them, then run: leanops cycle --topic {self.batch.topic} --accept-errors"
-            )
-
-    def _summary(self, counts: CuratedCounts) -> dict[str, str]:
-        return {**watermark_of(self.batch, counts).summary(), **sealed_with(self.platform)}
-
-    def _errors(self, verdicts: DataFrame) -> DataFrame:
-        bad = verdicts.where(F.col("failures").isNotNull())
-        return quarantine.error_rows(bad, self.batch, self.platform.rules.databases.raw_table(self.batch.topic))

@@ -1,36 +1,30 @@
 """What a layer hands over to be committed."""
 
 from collections.abc import Mapping
-from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from pyspark.sql import DataFrame
-
-from leanops.domain.payload.flatten import Kind
+from leanops.domain.errors import UnbalancedBatchError
 from leanops.domain.table.balance import Counts
 from leanops.domain.table.batch import Batch
-from leanops.ports.tables import Merge
+from leanops.ports.engine import Target, Written
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """A batch whose rows are judged, counted and in balance; nothing of it is in the table yet."""
+    """A batch whose rows are judged, counted, in balance and written to files; no table has any of them yet."""
 
     batch: Batch
-    table: str
-    source_rows: DataFrame
-    errors: DataFrame | None
-    merge: Merge
+    target: Target
+    written: Written
     counts: Counts
-    persisted: tuple[DataFrame, ...]
-    kinds: Mapping[str, set[Kind]] = field(default_factory=dict)
-    added_columns: Mapping[str, tuple[str, str]] = field(default_factory=dict)
-    """Columns the table does not have yet: name → type and path. They are added before anything of the batch is
-    written."""
+    summary: Mapping[str, str]
 
-    def free(self) -> None:
-        """Give back what the batch holds in memory and on disk."""
-        # An engine that is gone holds nothing, and must not hide the failure that was its end.
-        with suppress(Exception):
-            for frame in self.persisted:
-                frame.unpersist()
+    def check(self) -> None:
+        """Raise unless the rows are accounted for, and the files hold as many as were counted."""
+        self.counts.check()
+        added, counted = self.written.added, self.counts.inserted + self.counts.updated
+        if (added, self.written.replaced) != (counted, self.counts.updated):
+            raise UnbalancedBatchError(
+                f"{self.batch.topic}: the files of batch {self.batch.batch_id} hold {added} rows and replace "
+                f"{self.written.replaced}, not {counted} and {self.counts.updated}"
+            )

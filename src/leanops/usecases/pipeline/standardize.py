@@ -2,17 +2,14 @@
 
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
 
 import msgspec
-from pyspark import StorageLevel
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 
 from leanops.domain.limits import Limits
 from leanops.domain.payload.columns import check_names
-from leanops.domain.payload.evolution import ColumnPlan, free_paths, plan_columns, real_paths
+from leanops.domain.payload.evolution import free_paths
 from leanops.domain.payload.fast_flatten import learn
 from leanops.domain.payload.flatten import NULL, Kind, ParseError, flat
 from leanops.domain.schema.model import Keys, Schema
@@ -30,25 +27,20 @@ from leanops.domain.table.history import (
     valid_watermark,
     watermark_of,
 )
+from leanops.ports.engine import StandardizeWork, Target, Written
 from leanops.ports.state import Row
-from leanops.ports.tables import Lake, Merge
-from leanops.transforms.flatten import FlattenPlan, Telling, observed_kinds
-from leanops.transforms.frames import quarantine
-from leanops.transforms.frames import standardize as rows
-from leanops.transforms.frames.flatten import cells
-from leanops.transforms.frames.versions import STORED
-from leanops.transforms.keys import COUNTED
-from leanops.transforms.verdicts import DUPLICATE, INSERTED, SUPERSEDED, UPDATED
+from leanops.transforms.flatten import FlattenPlan
 from leanops.usecases.journal import begin, begin_another, checkpoint, repair_checkpoint
 from leanops.usecases.leases import HeldTopic
+from leanops.usecases.pipeline.commit import add_columns
 from leanops.usecases.pipeline.drift import Memory
 from leanops.usecases.pipeline.late_batches import without_late_batches
 from leanops.usecases.pipeline.next_batch import next_key_check, resumable_batch
 from leanops.usecases.pipeline.prepared import Prepared
-from leanops.usecases.pipeline.stored_rows import Bounds, stored_rows
 from leanops.usecases.platform import Platform, secret_key
 
 SAMPLE = 500
+_NOTHING = dict.fromkeys(("inserted", "updated", "duplicates", "superseded", "parse_errors"), 0)
 
 
 @dataclass(frozen=True)
@@ -77,18 +69,46 @@ def begin_next(held: HeldTopic, schema: Schema | None) -> StandardizeBatch | Non
     if mark:
         repair_checkpoint(held, STANDARDIZED, mark)
     batch = _next_batch(held, schema, raw, target, mark)
-    return StandardizeBatch(batch, schema, target) if batch else None
+    return StandardizeBatch(batch, schema, _completed(held, target)) if batch else None
 
 
-def prepare(platform: Platform, lake: Lake, begun: StandardizeBatch) -> Prepared:
-    """Read, flatten, classify and balance a batch; nothing is written."""
-    raw = platform.rules.databases.raw_table(begun.batch.topic)
-    return prepare_rows(platform, lake, begun, lake.appended(raw, begun.batch.source_from, begun.batch.source_to))
+def _completed(held: HeldTopic, target: TableView) -> TableView:
+    """The table with the system columns that one made by an earlier version lacks."""
+    system = {name: (kind, "") for name, kind in STANDARDIZED_TABLE.columns.items()}
+    missing = {name: column for name, column in system.items() if name not in target.columns}
+    return add_columns(held, target, missing)
 
 
-def prepare_rows(platform: Platform, lake: Lake, begun: StandardizeBatch, raw: DataFrame) -> Prepared:
-    """Flatten, classify and balance the rows of a batch against what its table holds."""
-    return _Work(platform, lake, begun).prepared(raw)
+def work_of(platform: Platform, begun: StandardizeBatch, errors: str | None = None) -> StandardizeWork:
+    """What the engine has to do for a batch."""
+    batch, target, databases = begun.batch, begun.target, platform.rules.databases
+    seals = begun.schema and begun.schema.keys.pii
+    return StandardizeWork(
+        batch=batch,
+        raw=databases.raw_table(batch.topic),
+        target=Target(target.name, target.uuid, target.head, errors or databases.parse_errors),
+        keys=begun.schema.keys if begun.schema else Keys(),
+        expected=_expected_kinds(platform, begun),
+        paths=target.paths,
+        named=begun.schema.named_paths if begun.schema else (),
+        secret=secret_key(platform, batch.topic) if seals else None,
+    )
+
+
+def prepared(platform: Platform, begun: StandardizeBatch, work: StandardizeWork, written: Written) -> Prepared:
+    """A batch that the engine has written; raises unless it is in balance."""
+    batch, columns = begun.batch, work.columns(written.kinds)
+    unplaced = len(columns.rescued) if batch.contract == "evolve" else 0
+    counts = StandardizedCounts(read=batch.rows, **{**_NOTHING, **written.counts}, unplaced_paths=unplaced)
+    counts.check()
+    ready = Prepared(batch, work.target, written, counts, _watermark(platform, begun, counts).summary())
+    ready.check()
+    return ready
+
+
+def added_columns(work: StandardizeWork, written: Written) -> dict[str, tuple[str, str]]:
+    """The columns a table lacks for a batch, with type and path."""
+    return {name: ("string", path) for path, name in work.columns(written.kinds).added.items()}
 
 
 def flatten_plan(
@@ -168,8 +188,13 @@ def _new_batch(
         column_limits=platform.rules.tables,
         starts_base=source.start is None,
         is_gap=source.is_gap,
-        free_columns=len(free_paths(target.paths, _named_paths(schema))),
+        free_columns=free_columns(schema, target),
     )
+
+
+def free_columns(schema: Schema | None, target: TableView) -> int:
+    """How many columns of a table count against the limits."""
+    return len(free_paths(target.paths, _named_paths(schema)))
 
 
 def _named_paths(schema: Schema | None) -> list[str]:
@@ -177,149 +202,21 @@ def _named_paths(schema: Schema | None) -> list[str]:
     return [*(schema.named_paths if schema else ()), DEFAULT_KEY_PATH, *DEFAULT_PERIOD_PATHS]
 
 
-class _Work:
-    """The work on one batch."""
+def _expected_kinds(platform: Platform, begun: StandardizeBatch) -> dict[str, Kind]:
+    """What earlier batches had; a path first seen in this batch still gets its cells, only more slowly."""
+    memory = Memory.load(platform, begun.batch.topic).before(begun.batch.batch_id)
+    is_known = begun.target.paths.keys() | {path for path, seen in memory.items() if seen.kinds == (NULL,)}
+    return {path: seen.kinds[-1] for path, seen in sorted(memory.items()) if path in is_known}
 
-    def __init__(self, platform: Platform, lake: Lake, begun: StandardizeBatch) -> None:
-        self.platform, self.lake = platform, lake
-        self.batch, self.schema, self.target = begun.batch, begun.schema, begun.target
-        self.mark = valid_watermark(self.target)
-        self.persisted: list[DataFrame] = []
-        self.keys = self.schema.keys if self.schema else Keys()
-        known = frozenset((*self.target.paths, *_named_paths(self.schema)))
-        self.telling = Telling(known, self.batch.column_limits.columns)
 
-    def prepared(self, raw: DataFrame) -> Prepared:
-        batch = self.batch
-        self.lake.fit(batch.rows)
-        known = self._expected_kinds() or sampled_kinds(raw, batch.limits, batch.column_limits.columns)
-        plan = flatten_plan(self.platform, batch.topic, self.keys, batch.limits, known)
-        read = self._persisted(cells(raw, replace(plan, telling=self.telling)))
-        try:
-            return self._judged(read, dict(zip(plan.expected, plan.columns, strict=True)))
-        except Exception:
-            for frame in self.persisted:
-                frame.unpersist()
-            raise
+def _watermark(platform: Platform, begun: StandardizeBatch, counts: StandardizedCounts) -> Watermark:
+    mark = valid_watermark(begun.target)
+    before = mark.totals if mark else Totals(rows=_stored_rows(platform, begun.target))
+    if begun.batch.starts_base:
+        before = Totals(rows=before.rows, base_rows=before.rows)
+    return watermark_of(begun.batch, counts, before.after(counts))
 
-    def _persisted(self, frame: DataFrame) -> DataFrame:
-        self.persisted.append(frame.persist(StorageLevel.MEMORY_AND_DISK))
-        return frame
 
-    def _judged(self, read: DataFrame, positions: Mapping[str, str]) -> Prepared:
-        """Every row of the batch with its verdict, counted and in balance."""
-        kinds, figures, bounds = self._figures(read)
-        columns = self._columns(real_paths(kinds))
-        events = valid = read.where("rule IS NULL")
-        if columns.refused:
-            events = rows.with_refused(events, columns.columns, positions)
-            valid = events.where("refused IS NULL")
-        verdicts = self._persisted(rows.verdicts(valid, self._current(valid, bounds)))
-        tally, merge_on = self._tally(verdicts)
-        if columns.refused:
-            refused = events.where("refused IS NOT NULL").count()
-            figures = {**self._figures(valid)[1], "parse_errors": figures["parse_errors"] + refused}
-        unplaced = len(columns.rescued) if self.batch.contract == "evolve" else 0
-        counts = StandardizedCounts(read=self.batch.rows, **tally, **figures, unplaced_paths=unplaced)
-        counts.check()
-        changed = rows.table_rows(
-            rows.winners(valid, verdicts),
-            topic=self.batch.topic,
-            columns=columns.columns,
-            positions=positions,
-            batch_seq=self.batch.batch_seq,
-            batch_id=self.batch.batch_id,
-        )
-        return Prepared(
-            batch=self.batch,
-            table=self.target.name,
-            source_rows=changed,
-            errors=self._errors(read, events if columns.refused else None) if counts.parse_errors else None,
-            merge=replace(merge_on, summary=self._watermark(counts).summary()),
-            counts=counts,
-            kinds=kinds,
-            added_columns=self._added_columns(columns),
-            persisted=tuple(self.persisted),
-        )
-
-    def _expected_kinds(self) -> dict[str, Kind]:
-        """What earlier batches had; a path first seen in this batch still gets its cells, only more slowly."""
-        memory = Memory.load(self.platform, self.batch.topic).before(self.batch.batch_id)
-        is_known = self.target.paths.keys() | {path for path, seen in memory.items() if seen.kinds == (NULL,)}
-        return {path: seen.kinds[-1] for path, seen in sorted(memory.items()) if path in is_known}
-
-    def _figures(self, read: DataFrame) -> tuple[dict[str, set[Kind]], dict[str, int], Bounds]:
-        """Paths with their kinds, the counts that need no dedup, and the least and greatest key, in one pass."""
-        is_event = F.col("rule").isNull()
-        found: Any = read.agg(
-            F.collect_set("observed").alias("observed"),
-            F.count("rule").alias("parse_errors"),
-            *(F.count_if(F.col(name) & is_event).alias(name) for name in COUNTED),
-            F.count_if(F.col("idempotency_key").isNull() & is_event).alias("missing_keys"),
-            F.min("record_key").alias("least"),
-            F.max("record_key").alias("greatest"),
-        ).first()
-        counts = {name: int(found[name]) for name in ("parse_errors", "missing_keys", *COUNTED)}
-        kinds = self.telling.bounded(observed_kinds(found["observed"]))
-        return kinds, counts, (found["least"], found["greatest"])
-
-    def _columns(self, kinds: Mapping[str, set[Kind]]) -> ColumnPlan:
-        """Where each path goes."""
-        batch, named = self.batch, self.schema.named_paths if self.schema else ()
-        defaults = (DEFAULT_KEY_PATH, *DEFAULT_PERIOD_PATHS)
-        exempt = [path for path in defaults if path in kinds or path in self.target.paths]
-        return plan_columns(
-            self.target.paths, kinds, [*named, *exempt], batch.contract, batch.column_limits, batch.free_columns
-        )
-
-    def _added_columns(self, plan: ColumnPlan) -> dict[str, tuple[str, str]]:
-        """New columns with type and path; a table made by an earlier version also lacks later system columns."""
-        system = {name: (kind, "") for name, kind in STANDARDIZED_TABLE.columns.items()}
-        missing = {name: column for name, column in system.items() if name not in self.target.columns}
-        return missing | {name: ("string", path) for path, name in plan.added.items()}
-
-    def _current(self, events: DataFrame, bounds: Bounds) -> DataFrame | None:
-        """The stored rows of the batch's keys."""
-        if self.target.head is None:
-            return None
-        keys = events.select("record_key")
-        wanted = ("period_reference", "first_seen_ts", "_payload_hash", *STORED)
-        return stored_rows(self.lake, self.target.name, self.target.head, self.batch.rows, keys, bounds, wanted)
-
-    def _tally(self, verdicts: DataFrame) -> tuple[dict[str, int], Merge]:
-        """How many rows have each verdict, and where the rows to replace are."""
-        figures = F.count(F.lit(1)).alias("rows"), F.count_if("is_conflict").alias("conflicts")
-        groups = verdicts.groupBy("verdict", "old_period").agg(*figures).collect()
-        names = {
-            "inserted": INSERTED,
-            "updated": UPDATED,
-            "duplicates": DUPLICATE,
-            "superseded": SUPERSEDED,
-        }
-        tally = {
-            name: sum(group["rows"] for group in groups if group["verdict"] == verdict)
-            for name, verdict in names.items()
-        }
-        tally["conflicting_copies"] = sum(group["conflicts"] for group in groups)
-        is_few = tally["updated"] <= self.platform.rules.pipeline.found_keys
-        updated = verdicts.where(F.col("verdict") == UPDATED).select("record_key")
-        found = [row.record_key for row in updated.collect()] if tally["updated"] and is_few else []
-        periods = sorted({group["old_period"] for group in groups if group["verdict"] == UPDATED})
-        merge = Merge(self.target.name, "record_key", self.batch.batch_seq, found, None if is_few else periods, {})
-        return tally, merge
-
-    def _watermark(self, counts: StandardizedCounts) -> Watermark:
-        before = self.mark.totals if self.mark else Totals(rows=self._stored_rows())
-        if self.batch.starts_base:
-            before = Totals(rows=before.rows, base_rows=before.rows)
-        return watermark_of(self.batch, counts, before.after(counts))
-
-    def _stored_rows(self) -> int:
-        """How many rows a table without a watermark has: none, unless somebody expired the snapshot that held it."""
-        return 0 if self.target.head is None else self.lake.at(self.target.name, self.target.head).count()
-
-    def _errors(self, read: DataFrame, refused: DataFrame | None) -> DataFrame:
-        bad = quarantine.parse_failures(read)
-        if refused is not None:
-            bad = bad.unionByName(quarantine.unknown_fields(refused.where("refused IS NOT NULL")))
-        return quarantine.error_rows(bad, self.batch, self.platform.rules.databases.raw_table(self.batch.topic))
+def _stored_rows(platform: Platform, target: TableView) -> int:
+    """How many rows a table without a watermark has: none, unless somebody expired the snapshot that held it."""
+    return 0 if target.head is None else platform.catalog.count(target.name)

@@ -3,12 +3,14 @@
 import json
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from leanops.adapters.iceberg import lake as lake_module
-from leanops.ports.tables import Lake, Merge
+from leanops.adapters.iceberg.batches.engine import TaskEngine
+from leanops.adapters.iceberg.batches.plan import Tables
+from leanops.ports.engine import Target, Written
 from leanops.usecases.leases import HeldTopic
 from leanops.usecases.pipeline import curate, standardize
 from tests.crash.batches import SCHEMA, orders
@@ -38,7 +40,7 @@ def zombie_story(world: World) -> None:
     stalled: list[str] = []
 
     def stall(step: str) -> None:
-        if step == "before merge" and not stalled:
+        if step == "before commit" and not stalled:
             stalled.append(step)
             world.wait_for_leases()
             world.cycle()
@@ -68,36 +70,34 @@ def abandoned_story(world: World) -> None:
     world.settle()
 
 
-def crash_before_merge_story(world: World) -> None:
+def crash_before_commit_story(world: World) -> None:
     """Work abandoned just before its commit, then repeated."""
     world.add("orders", json.dumps(SCHEMA))
     world.publish("orders", events(2))
 
-    def before_merge(step: str) -> None:
-        if step == "before merge":
+    def before_commit(step: str) -> None:
+        if step == "before commit":
             raise Abandoned(step)
 
     with pytest.raises(Abandoned):
-        world.cycle(world.platform(step=before_merge))
+        world.cycle(world.platform(step=before_commit))
     world.wait_for_leases()
     world.settle()
 
 
-@pytest.mark.parametrize("story", [zombie_story, abandoned_story, crash_before_merge_story])
+@pytest.mark.parametrize("story", [zombie_story, abandoned_story, crash_before_commit_story])
 def test_the_story_ends_exactly(world: World, story: Callable[[World], None]) -> None:
     story(world)
     assert_exact(world)
 
 
 def skip_the_watermark(patch: pytest.MonkeyPatch) -> None:
-    merge = lake_module.SparkLake.merge
+    commit = TaskEngine.commit
 
-    def without_summary(self: Lake, rows: Any, into: Merge) -> None:
-        from dataclasses import replace
+    def without_summary(self: TaskEngine, target: Target, written: Written, _summary: Any) -> None:
+        commit(self, target, written, {})
 
-        merge(self, rows, replace(into, summary={}))
-
-    patch.setattr(lake_module.SparkLake, "merge", without_summary)
+    patch.setattr(TaskEngine, "commit", without_summary)
 
 
 def checkpoint_before_data(patch: pytest.MonkeyPatch) -> None:
@@ -123,26 +123,26 @@ def new_batch_id_on_retry(patch: pytest.MonkeyPatch) -> None:
 
 
 def ignore_error_id(patch: pytest.MonkeyPatch) -> None:
-    def append_all(self: Any, rows: Any, name: str, topics: Any) -> None:
-        rows.writeTo(f"leanops.{name}").append()
-
-    patch.setattr(lake_module.SparkLake, "add_errors", append_all)
+    """Nobody looks which error rows are there already."""
+    patch.setattr(Tables, "_error_files", lambda *_: ())
 
 
 def stale_zombie_commit(patch: pytest.MonkeyPatch) -> None:
-    statement = lake_module._merge_statement
+    """A commit goes on top of whatever head it finds."""
+    commit = TaskEngine.commit
 
-    def without_batch(view: str, into: Merge) -> str:
-        return statement(view, into).replace(f"OR t.`_batch_seq` >= {into.batch_seq}", "OR false")
+    def on_any_head(self: TaskEngine, target: Target, written: Written, summary: Any) -> None:
+        head = self._catalog.load_table(target.table).metadata.current_snapshot_id
+        commit(self, replace(target, base=head), written, summary)
 
-    patch.setattr(lake_module, "_merge_statement", without_batch)
+    patch.setattr(TaskEngine, "commit", on_any_head)
 
 
 @pytest.mark.parametrize(
     ("sabotage", "story"),
     [
-        (skip_the_watermark, crash_before_merge_story),
-        (checkpoint_before_data, crash_before_merge_story),
+        (skip_the_watermark, crash_before_commit_story),
+        (checkpoint_before_data, crash_before_commit_story),
         (new_batch_id_on_retry, abandoned_story),
         (ignore_error_id, abandoned_story),
         (stale_zombie_commit, zombie_story),

@@ -1,0 +1,115 @@
+"""The Engine port: the driver plans files and commits them, tasks do the work on the rows."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+
+from pyiceberg.catalog import Catalog
+from pyiceberg.exceptions import NoSuchTableError
+from pyiceberg.table import Table
+
+from leanops.adapters.iceberg.batches.plan import BatchPlan, Tables, error_files
+from leanops.adapters.iceberg.batches.row_delta import commit_append, commit_row_delta
+from leanops.adapters.iceberg.batches.runner import Runner, guarded
+from leanops.adapters.iceberg.batches.shuffle import standardize_large
+from leanops.adapters.iceberg.batches.units import Unit, curate_unit, standardize_unit
+from leanops.adapters.iceberg.batches.written import remove_files
+from leanops.adapters.iceberg.options import TaskRules
+from leanops.domain.errors import CommitRefusedError
+from leanops.ports.engine import CurateWork, StandardizeWork, Target, Written
+
+TOPICS = "leanops.topics"
+"""The topics whose error rows a commit added."""
+DEFAULT_RULES = TaskRules()
+Task = Callable[[Unit, bytes | None], Written]
+
+
+@dataclass(frozen=True)
+class _Run:
+    """A task with the key of HMACs, which so travels with the code and is never written down with a unit."""
+
+    task: Task
+    secret: bytes | None = field(repr=False)
+
+    def __call__(self, unit: Unit) -> Written:
+        return self.task(unit, self.secret)
+
+
+class TaskEngine:
+    """The Engine port on any PyIceberg catalog, its tasks run by a runner."""
+
+    def __init__(self, catalog: Catalog, runner: Runner, rules: TaskRules = DEFAULT_RULES) -> None:
+        self._catalog, self._runner, self._rules = catalog, runner, rules
+
+    def standardize(self, works: Sequence[StandardizeWork]) -> list[Written | Exception]:
+        tables = Tables(self._catalog, self._rules)
+        plans = [guarded(tables.standardize, work) for work in works]
+        small = [plan for plan in plans if not isinstance(plan, Exception) and not plan.is_large]
+        done = dict(zip(map(id, small), self._run(standardize_unit, small), strict=True))
+        return [plan if isinstance(plan, Exception) else done.get(id(plan)) or self._large(plan) for plan in plans]
+
+    def _large(self, plan: BatchPlan) -> Written | Exception:
+        return guarded(lambda large: standardize_large(self._runner, large), plan)
+
+    def curate(self, works: Sequence[CurateWork]) -> list[Written | Exception]:
+        tables = Tables(self._catalog, self._rules)
+        plans = [guarded(tables.curate, work) for work in works]
+        answers = iter(self._run(curate_unit, [plan for plan in plans if not isinstance(plan, Exception)]))
+        return [plan if isinstance(plan, Exception) else next(answers) for plan in plans]
+
+    def _run(self, task: Task, plans: Sequence[BatchPlan]) -> list[Written | Exception]:
+        """All units in one job; the parts of a batch are put together again."""
+        units = [unit for plan in plans for unit in plan.units]
+        # One platform has one key.
+        secrets: set[bytes | None] = {plan.secret for plan in plans if plan.secret}
+        (secret,) = secrets or {None}
+        answers = iter(self._runner.run(_Run(task, secret), units)) if units else iter(())
+        return [_whole(plan, answers) for plan in plans]
+
+    def add_errors(self, table: str, written: Mapping[str, Written]) -> list[str]:
+        ours, late = dict(written), list[str]()
+        while files := [file for one in ours.values() for file in one.errors]:
+            try:
+                summary = {TOPICS: ",".join(ours)}
+                commit_append(self._catalog, table, files, summary, lambda now: _check_errors(now, ours))
+                break
+            except _LateError as overtaken:
+                late += overtaken.topics
+                refused = [file for topic in overtaken.topics for file in ours.pop(topic).errors]
+                remove_files(self._catalog.load_table(table).io, refused)
+        return late
+
+    def commit(self, target: Target, written: Written, summary: Mapping[str, str]) -> None:
+        files = {"data_files": written.files, "delete_files": written.deletes}
+        try:
+            commit_row_delta(self._catalog, target.table, uuid=target.uuid, base=target.base, summary=summary, **files)
+        except CommitRefusedError:
+            self.discard(target, replace(written, errors=()))
+            raise
+
+    def discard(self, target: Target, written: Written) -> None:
+        for table, files in ((target.table, (*written.files, *written.deletes)), (target.errors, written.errors)):
+            # A table that is gone took its place with it.
+            with suppress(NoSuchTableError):
+                remove_files(self._catalog.load_table(table).io, files)
+
+
+def _whole(plan: BatchPlan, answers: Iterator[Written | Exception]) -> Written | Exception:
+    """A batch from the answers for its units; what failed in one of them fails the batch."""
+    return guarded(plan.whole, [next(answers) for _ in plan.units])
+
+
+class _LateError(Exception):
+    """Somebody has added error rows of these topics since they were looked for."""
+
+    def __init__(self, topics: Sequence[str]) -> None:
+        super().__init__(*topics)
+        self.topics = topics
+
+
+def _check_errors(table: Table, written: Mapping[str, Written]) -> None:
+    """Raise where an error table has files with rows of these topics that nobody has looked into."""
+    found = error_files(table, table.metadata.current_snapshot_id)
+    late = [topic for topic, one in written.items() if {file.path for file in found(topic)} - one.known_errors]
+    if late:
+        raise _LateError(late)

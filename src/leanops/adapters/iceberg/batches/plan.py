@@ -1,0 +1,144 @@
+"""Which files a batch reads and is held against, and how its work is cut into units."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import date
+from typing import Any
+
+from pyiceberg.catalog import Catalog
+from pyiceberg.table import Table
+
+from leanops.adapters.iceberg.batches.stored import Layout, StoredFile, appended_files, stored_files
+from leanops.adapters.iceberg.batches.units import Place, Unit, distinct_errors
+from leanops.adapters.iceberg.options import TaskRules
+from leanops.domain.errors import CommitRefusedError, PermanentError
+from leanops.ports.engine import CurateWork, StandardizeWork, Target, Written
+
+_EPOCH = date(1970, 1, 1)
+ANY = "any topic"
+"""Stands for the topic of files that are not partitioned by it."""
+ErrorFiles = Callable[[str], tuple[StoredFile, ...]]
+"""The files that may have error rows of a topic."""
+
+
+@dataclass(frozen=True)
+class BatchPlan:
+    """A batch cut into units; one with several is a large one."""
+
+    units: tuple[Unit, ...]
+    is_large: bool
+    """Whether one task cannot do it alone."""
+    secret: bytes | None = field(repr=False)
+    """The key of HMACs, which travels with the code of tasks and is never written down with a unit."""
+
+    def whole(self, parts: Sequence[Written | Exception]) -> Written:
+        """A batch from what was written for its parts; raises what failed in one of them."""
+        whole = Written(known_errors=frozenset(file.path for file in self.units[0].errors.files))
+        for part in parts:
+            if isinstance(part, Exception):
+                raise part
+            whole = whole.plus(part)
+        if len(whole.errors) < 2 or len(parts) == 1:
+            return whole
+        return replace(whole, errors=distinct_errors(self.units[0].errors, whole.errors))
+
+
+class Tables:
+    """The tables of a job, each loaded once."""
+
+    def __init__(self, catalog: Catalog, rules: TaskRules) -> None:
+        self._catalog, self._rules = catalog, rules
+        self._tables: dict[str, Table] = {}
+        self._errors: dict[str, ErrorFiles] = {}
+
+    def standardize(self, work: StandardizeWork) -> BatchPlan:
+        """The files of RAW that a batch reads, and those of Standardized that it is held against."""
+        raw, batch = self._table(work.raw), work.batch
+        files = appended_files(raw, batch.source_from, batch.source_to)
+        if work.days is not None:
+            days = {None if day is None else (day - _EPOCH).days for day in work.days}
+            files = [file for file in files if _partition(raw, file, "publish_time") in days]
+        target = self._place(work.target, "record_key")
+        return self._plan(work, work.target, Layout.of(raw), files, target)
+
+    def curate(self, work: CurateWork) -> BatchPlan:
+        """The files of Standardized that a batch reads, and those of Curated that it is held against."""
+        table, batch = self._table(work.standardized), work.batch
+        stored = stored_files(table, batch.source_snapshot, ("_batch_seq",))
+        files = [file for file in stored if _may_hold(file, batch.source_from or 0, batch.source_to)]
+        if work.periods is not None:
+            files = [file for file in files if _partition(table, file, "period_reference") in work.periods]
+        target = self._place(work.target, "idempotency_key")
+        return self._plan(work, work.target, Layout.of(table), files, target)
+
+    def _plan(
+        self,
+        work: StandardizeWork | CurateWork,
+        target: Target,
+        source: Layout,
+        files: Sequence[StoredFile],
+        place: Place,
+    ) -> BatchPlan:
+        bad = Place(Layout.of(self._table(target.errors)), self._error_files(target.errors, work.batch.topic))
+        described = replace(work, secret=None)
+        units = tuple(Unit(described, Place(source, group), place, bad) for group in groups(files, self._rules))
+        return BatchPlan(units, len(units) > 1 or _is_large(files, self._rules), work.secret)
+
+    def _error_files(self, name: str, topic: str) -> tuple[StoredFile, ...]:
+        """The files with error rows of a topic; those of all topics are looked up once."""
+        if name not in self._errors:
+            table = self._table(name)
+            self._errors[name] = error_files(table, table.metadata.current_snapshot_id)
+        return self._errors[name](topic)
+
+    def _place(self, target: Target, key: str) -> Place:
+        table, base = self._table(target.table), target.base
+        if str(table.metadata.table_uuid) != target.uuid:
+            raise CommitRefusedError(f"{target.table} was re-created by somebody; the next cycle reads it as it is now")
+        return Place(Layout.of(table), tuple(stored_files(table, base, (key,))))
+
+    def _table(self, name: str) -> Table:
+        if name not in self._tables:
+            self._tables[name] = self._catalog.load_table(name)
+        return self._tables[name]
+
+
+def error_files(table: Table, snapshot_id: int | None) -> ErrorFiles:
+    """The files of an error table at a snapshot that may have rows of a topic."""
+    stored = [(_partition(table, file, "topic_name", ANY), file) for file in stored_files(table, snapshot_id, ())]
+    return lambda topic: tuple(file for found, file in stored if found in (topic, ANY))
+
+
+def _partition(table: Table, file: StoredFile, column: str, otherwise: str | None = None) -> Any:
+    """What a file is partitioned by a column with; a table may have been partitioned in another way since."""
+    source = table.schema().find_field(column).field_id
+    for at, field_ in enumerate(table.specs()[file.spec_id].fields):
+        if field_.source_id == source:
+            return file.partition[at]
+    if otherwise is None:
+        name = ".".join(table.name())
+        raise PermanentError(f"{name} has files that are not partitioned by {column}; rewrite them, then try again")
+    return otherwise
+
+
+def _is_large(files: Sequence[StoredFile], rules: TaskRules) -> bool:
+    """Whether even one group is more than a task should do: a single large file."""
+    return sum(file.rows for file in files) > 2 * rules.task_rows or sum(f.size for f in files) > 2 * rules.task_bytes
+
+
+def groups(files: Sequence[StoredFile], rules: TaskRules) -> list[tuple[StoredFile, ...]]:
+    """Files in groups that one task can do; at least one group."""
+    found: list[list[StoredFile]] = [[]]
+    rows = size = 0
+    for file in sorted(files, key=lambda file: file.path):
+        if found[-1] and (rows + file.rows > rules.task_rows or size + file.size > rules.task_bytes):
+            found.append([])
+            rows = size = 0
+        found[-1].append(file)
+        rows, size = rows + file.rows, size + file.size
+    return [tuple(group) for group in found]
+
+
+def _may_hold(file: StoredFile, after: int, up_to: int) -> bool:
+    lower, upper = file.bounds.get("_batch_seq", (None, None))
+    return (upper is None or upper > after) and (lower is None or lower <= up_to)

@@ -1,0 +1,86 @@
+"""Where tasks run: on Spark, or in this process."""
+
+import pickle
+import traceback
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from typing import Protocol, TypeVar
+
+from leanops.domain.errors import EngineUnavailableError
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+Spread = Callable[[Item], Iterable[tuple[int, bytes]]]
+"""What an item gives to each of the numbered parts."""
+Gather = Callable[[int, Iterable[bytes]], Result]
+"""What becomes of a part."""
+
+
+class Shuffled(Protocol):
+    """What items gave to parts, each part in one place."""
+
+    def part(self, number: int) -> list[bytes]:
+        """What one part was given."""
+
+    def gather(self, function: Gather[Result], parts: Sequence[int]) -> list[Result]:
+        """What becomes of these parts, in order."""
+
+
+class Runner(Protocol):
+    """Runs tasks somewhere."""
+
+    def run(self, function: Callable[[Item], Result], items: Sequence[Item]) -> list[Result | Exception]:
+        """The function of each item, in order; what fails is that item's alone."""
+
+    def shuffle(self, spread: Spread[Item], items: Sequence[Item], parts: int) -> Shuffled:
+        """Bring together what items give to parts, numbered from 0."""
+
+    @property
+    def cores(self) -> int:
+        """How many tasks run at once."""
+
+
+class InProcess:
+    """The Runner without Spark: one task after the other, in this process."""
+
+    cores = 2
+
+    def run(self, function: Callable[[Item], Result], items: Sequence[Item]) -> list[Result | Exception]:
+        return [guarded(function, item) for item in items]
+
+    def shuffle(self, spread: Spread[Item], items: Sequence[Item], parts: int) -> Shuffled:
+        given: dict[int, list[bytes]] = defaultdict(list)
+        for item in items:
+            for part, what in spread(item):
+                given[part].append(what)
+        return _Here(given)
+
+
+class _Here:
+    def __init__(self, given: dict[int, list[bytes]]) -> None:
+        self._given = given
+
+    def part(self, number: int) -> list[bytes]:
+        return self._given[number]
+
+    def gather(self, function: Gather[Result], parts: Sequence[int]) -> list[Result]:
+        return [function(part, self._given[part]) for part in parts]
+
+
+def guarded(function: Callable[[Item], Result], item: Item) -> Result | Exception:
+    """What a function answers, or what it raises."""
+    try:
+        return function(item)
+    except Exception as failure:  # noqa: BLE001 - a batch that fails does not stop those beside it
+        return failure
+
+
+def portable(failure: Exception) -> Exception:
+    """The failure if it can travel to the driver, else what can be said of it."""
+    try:
+        pickle.loads(pickle.dumps(failure))
+    except Exception:  # noqa: BLE001 - whatever a class of exceptions does when it is pickled
+        places = traceback.extract_tb(failure.__traceback__)[-3:]
+        where = ", ".join(f"{place.name} in line {place.lineno} of {place.filename}" for place in places)
+        return EngineUnavailableError(f"a task failed with {type(failure).__name__} ({where})")
+    return failure

@@ -1,0 +1,94 @@
+"""Runs tasks on Spark."""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from leanops.adapters.iceberg.batches.runner import Gather, Item, Result, Shuffled, Spread, portable
+
+TASKS_PER_CORE = 4
+
+
+class SparkRunner:
+    """The Runner of a Spark application, which `session` starts if need be."""
+
+    def __init__(self, session: Callable[[], Any]) -> None:
+        self._session = session
+
+    def run(self, function: Callable[[Item], Result], items: Sequence[Item]) -> list[Result | Exception]:
+        try:
+            return self._job(function, items)
+        except Exception as failure:  # noqa: BLE001 - what fails is the items' alone
+            if len(items) == 1:
+                return [failure]
+            # A worker that was killed fails the whole job: run the items one by one, so that only its own item fails.
+            return [self._alone(function, item) for item in items]
+
+    def shuffle(self, spread: Spread[Item], items: Sequence[Item], parts: int) -> Shuffled:
+        context = self._session().sparkContext
+        pairs = context.parallelize(items, len(items)).flatMap(spread)
+        # One more than the parts: what goes beyond them is read first, by itself.
+        return _OnSpark(context, pairs.partitionBy(parts + 1, int))
+
+    @property
+    def cores(self) -> int:
+        return int(self._session().sparkContext.defaultParallelism)
+
+    def _alone(self, function: Callable[[Item], Result], item: Item) -> Result | Exception:
+        try:
+            return self._job(function, [item])[0]
+        except Exception as failure:  # noqa: BLE001 - what fails is that item's alone
+            return failure
+
+    def _job(self, function: Callable[[Item], Result], items: Sequence[Item]) -> list[Result | Exception]:
+        context = self._session().sparkContext
+        slices = min(len(items), context.defaultParallelism * TASKS_PER_CORE)
+        answers: list[Result | Exception] = context.parallelize(items, slices).map(_Guarded(function)).collect()
+        return answers
+
+
+class _OnSpark:
+    """A shuffled RDD; what was written for the shuffle serves every job on it."""
+
+    def __init__(self, context: Any, pairs: Any) -> None:
+        self._context, self._pairs = context, pairs
+
+    def part(self, number: int) -> list[bytes]:
+        found: list[bytes] = self._context.runJob(self._pairs, _values, [number])
+        return found
+
+    def gather(self, function: Gather[Result], parts: Sequence[int]) -> list[Result]:
+        answers: list[Result | Exception] = self._context.runJob(self._pairs, _Gathered(function), list(parts))
+        for answer in answers:
+            if isinstance(answer, Exception):
+                raise answer
+        return answers  # type: ignore[return-value]
+
+
+def _values(pairs: Iterable[tuple[int, bytes]]) -> Iterable[bytes]:
+    return (value for _, value in pairs)
+
+
+class _Gathered:
+    """What becomes of a part, as the function of a job."""
+
+    def __init__(self, function: Gather[Any]) -> None:
+        self.function = function
+
+    def __call__(self, pairs: Iterable[tuple[int, bytes]]) -> list[Any]:
+        return [_Guarded(self._part)(pairs)]
+
+    def _part(self, pairs: Iterable[tuple[int, bytes]]) -> Any:
+        return self.function(0, _values(pairs))
+
+
+class _Guarded:
+    """A function that returns what it raises."""
+
+    def __init__(self, function: Callable[[Any], Any]) -> None:
+        self.function = function
+
+    def __call__(self, item: Any) -> Any:
+        try:
+            return self.function(item)
+        except Exception as failure:  # noqa: BLE001 - raised again on the driver
+            return portable(failure)

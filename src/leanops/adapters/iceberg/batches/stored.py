@@ -1,0 +1,374 @@
+"""What a table holds: its layout, its live files at a snapshot, and the rows in them that no delete file names."""
+
+import threading
+from collections import OrderedDict, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyiceberg.conversions import from_bytes
+from pyiceberg.io import FileIO, load_file_io
+from pyiceberg.io.pyarrow import PYARROW_PARQUET_FIELD_ID_KEY, schema_to_pyarrow
+from pyiceberg.manifest import (
+    DataFile,
+    DataFileContent,
+    FileFormat,
+    ManifestContent,
+    ManifestEntry,
+    ManifestEntryStatus,
+    ManifestFile,
+)
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Operation, Snapshot
+from pyiceberg.types import NestedField, StringType
+from pyiceberg.utils.concurrent import ExecutorFactory
+
+from leanops.domain.errors import PermanentError, RetryableError
+
+FILE_PATH_ID, POSITION_ID = 2147483546, 2147483545
+"""The field ids that Iceberg reserves for the two columns of a position-delete file."""
+POSITION = "_pos"
+_REMEMBERED_ENTRIES = 20_000
+"""Of some kilobytes each."""
+Positions = npt.NDArray[np.int64]
+NO_POSITIONS: Positions = np.empty(0, dtype=np.int64)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """All a task needs to read and write the files of a table; small, and without the table's history."""
+
+    location: str
+    io_properties: Mapping[str, str] = field(repr=False)
+    """May hold credentials, so they are never shown."""
+    schema: Schema
+    specs: Mapping[int, PartitionSpec]
+    spec_id: int
+    properties: Mapping[str, str]
+
+    @classmethod
+    def of(cls, table: Table) -> "Layout":
+        metadata: Any = table.metadata
+        return cls(
+            location=metadata.location,
+            io_properties=dict(table.io.properties),
+            schema=table.schema(),
+            specs=dict(table.specs()),
+            spec_id=metadata.default_spec_id,
+            properties=dict(metadata.properties),
+        )
+
+    def io(self) -> FileIO:
+        return load_file_io(dict(self.io_properties), self.location)
+
+    @property
+    def spec(self) -> PartitionSpec:
+        """How new rows are partitioned."""
+        return self.specs[self.spec_id]
+
+    def arrow_type(self, column: NestedField) -> pa.DataType:
+        """The type of a column as rows have it in memory."""
+        return plain(schema_to_pyarrow(column.field_type, include_field_ids=False))
+
+
+@dataclass(frozen=True)
+class StoredFile:
+    """A live data file, as its manifest describes it."""
+
+    path: str
+    """To the byte as in the manifest: delete files name it so."""
+    rows: int
+    size: int
+    spec_id: int
+    partition: tuple[Any, ...]
+    """As in the manifest: a day is a number."""
+    bounds: Mapping[str, tuple[Any, Any]] = field(default_factory=dict)
+    """Column → (not above any value, not below any); timestamps are microseconds, texts may be cut. Absent: unknown."""
+    deletes: tuple[str, ...] = ()
+    """Position-delete files that may name it."""
+
+
+class DeadRows:
+    """The positions that delete files name; each of those files is read once."""
+
+    def __init__(self, io: FileIO) -> None:
+        self._io = io
+        self._by_delete: dict[str, Mapping[str, Positions]] = {}
+
+    def of(self, file: StoredFile) -> Positions:
+        """The positions of a file that are deleted, perhaps some of them twice."""
+        named = [self._read(path).get(file.path, NO_POSITIONS) for path in file.deletes]
+        return np.concatenate(named) if named else NO_POSITIONS
+
+    def _read(self, path: str) -> Mapping[str, Positions]:
+        if path not in self._by_delete:
+            with self._io.new_input(path).open() as source:
+                rows = pq.read_table(
+                    source, columns=["file_path", "pos"], read_dictionary=["file_path"], use_threads=False
+                )
+            self._by_delete[path] = _by_file(rows)
+        return self._by_delete[path]
+
+
+def _by_file(rows: pa.Table) -> Mapping[str, Positions]:
+    if not rows.num_rows:
+        return {}
+    named = rows["file_path"].unify_dictionaries().combine_chunks()
+    codes, positions = named.indices.to_numpy(), rows["pos"].to_numpy().astype(np.int64)
+    order = np.argsort(codes, kind="stable")
+    files, starts = np.unique(codes[order], return_index=True)
+    parts = np.split(positions[order], starts[1:])
+    return {named.dictionary[int(code)].as_py(): part for code, part in zip(files, parts, strict=True)}
+
+
+def stored_files(table: Table, snapshot_id: int | None, measured: Sequence[str]) -> list[StoredFile]:
+    """The live data files at a snapshot, with the bounds of these columns; none where there is no snapshot."""
+    _check_format(table)
+    if snapshot_id is None:
+        return []
+    contents: dict[ManifestContent, list[ManifestEntry]] = {kind: [] for kind in ManifestContent}
+    manifests = _snapshot(table, snapshot_id).manifests(table.io)
+    for manifest, entries in zip(manifests, _entries(table, manifests), strict=True):
+        contents[manifest.content] += entries
+    data = contents[ManifestContent.DATA]
+    deletes = _Deletes(_name(table), contents[ManifestContent.DELETES], {entry.data_file.file_path for entry in data})
+    columns = _columns(table, measured)
+    return [_stored(table, entry.data_file, columns, deletes.naming(entry)) for entry in data]
+
+
+def appended_files(table: Table, start: int | None, end: int, measured: Sequence[str] = ()) -> list[StoredFile]:
+    """The files that appends added after `start` up to `end`, deleted or not; without a start those alive at `end`."""
+    if start is None:
+        return stored_files(table, end, measured)
+    _check_format(table)
+    appends = {
+        snapshot.snapshot_id: snapshot
+        for snapshot in _between(table, start, end)
+        if snapshot.summary is not None and snapshot.summary.operation == Operation.APPEND
+    }
+    manifests = [
+        manifest
+        for snapshot in appends.values()
+        for manifest in snapshot.manifests(table.io)
+        if manifest.content == ManifestContent.DATA and manifest.added_snapshot_id == snapshot.snapshot_id
+    ]
+    columns = _columns(table, measured)
+    return [
+        _stored(table, entry.data_file, columns, ())
+        for entries in _entries(table, manifests)
+        for entry in entries
+        if entry.status == ManifestEntryStatus.ADDED and entry.snapshot_id in appends
+    ]
+
+
+def live_rows(
+    io: FileIO,
+    layout: Layout,
+    file: StoredFile,
+    columns: Sequence[str],
+    positions: bool = False,
+    dead: DeadRows | None = None,
+) -> pa.Table:
+    """The rows of a file that are not deleted, in the current schema's types; `_pos` is their place in the file."""
+    with io.new_input(file.path).open() as source, pq.ParquetFile(source, coerce_int96_timestamp_unit="us") as parquet:
+        names = _names_by_id(file, parquet.schema_arrow)
+        wanted = [layout.schema.find_field(column) for column in columns]
+        held = [names[column.field_id] for column in wanted if column.field_id in names]
+        total = parquet.metadata.num_rows
+        found = parquet.read(columns=held, use_threads=False) if held else pa.table({})
+    arrays = [_column(found, names.get(column.field_id), layout.arrow_type(column), total) for column in wanted]
+    fields = list(columns)
+    if positions:
+        arrays, fields = [*arrays, pa.array(np.arange(total, dtype=np.int64))], [*fields, POSITION]
+    rows = pa.table(arrays, names=fields)
+    killed = (dead or DeadRows(io)).of(file)
+    return rows.filter(pa.array(_without(total, killed))) if len(killed) else rows
+
+
+def _column(found: pa.Table, name: str | None, kind: pa.DataType, total: int) -> pa.Array | pa.ChunkedArray:
+    if name is None:
+        return pa.nulls(total, kind)
+    column = found[name]
+    # Iceberg has no finer unit than microseconds here, so nothing that it promises can be lost.
+    return column if column.type == kind else column.cast(kind, safe=not pa.types.is_timestamp(kind))
+
+
+def _without(total: int, killed: Positions) -> npt.NDArray[np.bool_]:
+    alive = np.ones(total, dtype=np.bool_)
+    alive[killed] = False
+    return alive
+
+
+def plain(kind: pa.DataType) -> pa.DataType:
+    """The same type without 64-bit offsets; what is known of nested fields stays."""
+    if pa.types.is_large_string(kind):
+        return pa.string()
+    if pa.types.is_large_binary(kind):
+        return pa.binary()
+    if pa.types.is_large_list(kind) or pa.types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(plain(kind.value_type)))
+    if pa.types.is_struct(kind):
+        return pa.struct([member.with_type(plain(member.type)) for member in kind])
+    return kind
+
+
+def _names_by_id(file: StoredFile, schema: pa.Schema) -> dict[int, str]:
+    names = {
+        int(column.metadata[PYARROW_PARQUET_FIELD_ID_KEY]): column.name
+        for column in schema
+        if column.metadata and PYARROW_PARQUET_FIELD_ID_KEY in column.metadata
+    }
+    if not names and len(schema):
+        raise PermanentError(
+            f"{file.path} was written without Iceberg's field ids; rewrite it with a tool that has them"
+        )
+    return names
+
+
+class _Remembered:
+    """The entries of the manifests read last: manifests never change, and PyIceberg takes 2 ms to open one."""
+
+    def __init__(self, most: int) -> None:
+        self._most, self._held, self._lock = most, 0, threading.Lock()
+        self._by_path: OrderedDict[str, list[ManifestEntry]] = OrderedDict()
+
+    def entries(self, io: FileIO, manifest: ManifestFile) -> list[ManifestEntry]:
+        """Its live entries, which nobody may change."""
+        path = manifest.manifest_path
+        with self._lock:
+            if path in self._by_path:
+                self._by_path.move_to_end(path)
+                return self._by_path[path]
+        entries = manifest.fetch_manifest_entry(io)
+        with self._lock:
+            self._held += 0 if path in self._by_path else len(entries) + 1
+            self._by_path[path] = entries
+            while self._held > self._most:
+                self._held -= len(self._by_path.popitem(last=False)[1]) + 1
+        return entries
+
+
+_remembered = _Remembered(_REMEMBERED_ENTRIES)
+
+
+class _Deletes:
+    """Which delete files may name a data file: those of its partition that are not older, and whose bounds allow it."""
+
+    def __init__(self, name: str, entries: Iterable[ManifestEntry], live: set[str]) -> None:
+        self._by_path: dict[str, list[_Delete]] = defaultdict(list)
+        self._by_partition: dict[tuple[int, tuple[Any, ...]], list[_Delete]] = defaultdict(list)
+        for entry in entries:
+            _check_delete(name, entry.data_file)
+            delete = _Delete(entry)
+            if delete.lower == delete.upper and delete.lower in live:
+                self._by_path[delete.lower].append(delete)
+            else:
+                self._by_partition[_place(entry.data_file)].append(delete)
+
+    def naming(self, entry: ManifestEntry) -> tuple[str, ...]:
+        path = entry.data_file.file_path
+        own = (delete for delete in self._by_path.get(path, ()) if delete.place == _place(entry.data_file))
+        shared = (delete for delete in self._by_partition.get(_place(entry.data_file), ()) if delete.may_name(path))
+        number = entry.sequence_number or 0
+        return tuple(delete.path for kind in (own, shared) for delete in kind if delete.number >= number)
+
+
+class _Delete:
+    """A position-delete file, and what its bounds say about the data files it names."""
+
+    def __init__(self, entry: ManifestEntry) -> None:
+        file = entry.data_file
+        self.path, self.place, self.number = file.file_path, _place(file), entry.sequence_number or 0
+        self.lower, self.upper = _bound(file.lower_bounds, ""), _bound(file.upper_bounds, chr(0x10FFFF))
+
+    def may_name(self, path: str) -> bool:
+        # Another tool may have cut the upper bound without raising it.
+        return self.lower <= path and (path <= self.upper or path.startswith(self.upper))
+
+
+def _bound(bounds: Mapping[int, bytes] | None, otherwise: str) -> str:
+    encoded = (bounds or {}).get(FILE_PATH_ID)
+    return otherwise if encoded is None else str(from_bytes(StringType(), encoded))
+
+
+def _place(file: DataFile) -> tuple[int, tuple[Any, ...]]:
+    return file.spec_id, _partition(file)
+
+
+def _partition(file: DataFile) -> tuple[Any, ...]:
+    return tuple(file.partition[at] for at in range(len(file.partition)))
+
+
+def _stored(table: Table, file: DataFile, columns: Sequence[NestedField], deletes: tuple[str, ...]) -> StoredFile:
+    if file.file_format != FileFormat.PARQUET:
+        raise PermanentError(f"{_name(table)} has files that are not Parquet; rewrite them, then try again")
+    sides = file.lower_bounds or {}, file.upper_bounds or {}
+    bounds = {
+        column.name: (_decoded(column, sides[0]), _decoded(column, sides[1]))
+        for column in columns
+        if all(column.field_id in side for side in sides)
+    }
+    return StoredFile(
+        path=file.file_path,
+        rows=file.record_count,
+        size=file.file_size_in_bytes,
+        spec_id=file.spec_id,
+        partition=_partition(file),
+        bounds=bounds,
+        deletes=deletes,
+    )
+
+
+def _decoded(column: NestedField, bounds: Mapping[int, bytes]) -> Any:
+    kind: Any = column.field_type
+    return from_bytes(kind, bounds[column.field_id])
+
+
+def _check_format(table: Table) -> None:
+    if table.format_version > 2:
+        raise PermanentError(f"{_name(table)} has Iceberg format {table.format_version}; only format 2 is supported")
+
+
+def _check_delete(name: str, file: DataFile) -> None:
+    if file.content == DataFileContent.EQUALITY_DELETES:
+        raise PermanentError(f"{name} has equality deletes of another tool; compact the table, then try again")
+    if file.file_format != FileFormat.PARQUET:
+        raise PermanentError(f"{name} has delete files that are not Parquet; compact the table, then try again")
+
+
+def _columns(table: Table, names: Sequence[str]) -> list[NestedField]:
+    return [column for column in table.schema().fields if column.name in set(names)]
+
+
+def _entries(table: Table, manifests: Sequence[ManifestFile]) -> list[list[ManifestEntry]]:
+    """The live entries of each manifest; an object store is asked for several at once."""
+    read = ExecutorFactory.get_or_create().map
+    return list(read(lambda manifest: _remembered.entries(table.io, manifest), manifests))
+
+
+def _snapshot(table: Table, snapshot_id: int) -> Snapshot:
+    snapshot = table.metadata.snapshot_by_id(snapshot_id)
+    if snapshot is None:
+        raise RetryableError(f"{_name(table)}: snapshot {snapshot_id} is not kept any more; the next cycle plans again")
+    return snapshot
+
+
+def _between(table: Table, start: int, end: int) -> list[Snapshot]:
+    """The ancestors of `end` after `start`, which itself may be expired."""
+    found = [_snapshot(table, end)] if end != start else []
+    while found and found[-1].parent_snapshot_id != start:
+        parent = found[-1].parent_snapshot_id
+        if parent is None:
+            raise RetryableError(f"{_name(table)}: snapshot {start} is not before {end}; the next cycle plans again")
+        found.append(_snapshot(table, parent))
+    return found
+
+
+def _name(table: Table) -> str:
+    return ".".join(table.name())

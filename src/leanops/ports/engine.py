@@ -1,0 +1,144 @@
+"""The work on the rows of batches: what a use case asks for, and what was written for it."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import date
+from typing import Any, Protocol
+
+from leanops.domain.payload.evolution import ColumnPlan, plan_columns, real_paths
+from leanops.domain.payload.flatten import Kind
+from leanops.domain.schema.model import Keys, Schema
+from leanops.domain.schema.parse import DEFAULT_KEY_PATH, DEFAULT_PERIOD_PATHS
+from leanops.domain.table.batch import Batch
+
+_DEFAULTS = (DEFAULT_KEY_PATH, *DEFAULT_PERIOD_PATHS)
+
+
+@dataclass(frozen=True)
+class Target:
+    """Where the rows of a batch go: its table as it was at a snapshot, and the table of what is wrong."""
+
+    table: str
+    uuid: str
+    base: int | None
+    errors: str
+
+
+@dataclass(frozen=True)
+class StandardizeWork:
+    """One batch RAW → Standardized, and all that decides its rows."""
+
+    batch: Batch
+    raw: str
+    target: Target
+    keys: Keys
+    expected: Mapping[str, Kind]
+    """What earlier batches had; a path first seen in this batch gets its cells too, only more slowly."""
+    paths: Mapping[str, str]
+    """The columns that the table has: path → name."""
+    named: tuple[str, ...]
+    """Paths that get a column outside all limits."""
+    days: tuple[date | None, ...] | None = None
+    """Where only a part of RAW is read: the days of publication."""
+    secret: bytes | None = field(default=None, repr=False)
+    """The key of HMACs."""
+
+    @property
+    def known(self) -> frozenset[str]:
+        """Paths that have a column, or get one as soon as an event has them."""
+        return frozenset((*self.paths, *self.named, *_DEFAULTS))
+
+    def columns(self, kinds: Mapping[str, set[Kind]]) -> ColumnPlan:
+        """Where each path of the batch goes."""
+        batch, seen = self.batch, real_paths(kinds)
+        exempt = [path for path in _DEFAULTS if path in seen or path in self.paths]
+        named = [*self.named, *exempt]
+        return plan_columns(self.paths, seen, named, batch.contract, batch.column_limits, batch.free_columns)
+
+
+@dataclass(frozen=True)
+class CurateWork:
+    """One batch Standardized → Curated, and all that decides its rows."""
+
+    batch: Batch
+    standardized: str
+    raw: str
+    target: Target
+    schema: Schema
+    paths: Mapping[str, str]
+    """The columns of Standardized: path → name."""
+    periods: tuple[str | None, ...] | None = None
+    """Where only a part of Standardized is read: its periods."""
+    secret: bytes | None = field(default=None, repr=False)
+    """The key of HMACs."""
+
+
+@dataclass(frozen=True)
+class Written:
+    """What was written for a batch; no table has any of it yet."""
+
+    read: int = 0
+    added: int = 0
+    replaced: int = 0
+    """Rows in the files, as their footers count them, and rows of the table that they replace."""
+    counts: Mapping[str, int] = field(default_factory=dict)
+    kinds: Mapping[str, set[Kind]] = field(default_factory=dict)
+    """Standardized: the paths of the batch with the kinds they had."""
+    lacks_columns: bool = False
+    """Standardized: whether nothing was written, because the table lacks columns for paths of the batch."""
+    files: tuple[Any, ...] = ()
+    deletes: tuple[Any, ...] = ()
+    errors: tuple[Any, ...] = ()
+    """Files as the engine knows them: rows, positions of replaced rows, and rows of the error table."""
+    known_errors: frozenset[str] = frozenset()
+    """The files with error rows of its topic that the batch was held against."""
+
+    def plus(self, other: "Written") -> "Written":
+        """Both parts of one batch."""
+        names = dict.fromkeys((*self.counts, *other.counts))
+        return replace(
+            self,
+            read=self.read + other.read,
+            added=self.added + other.added,
+            replaced=self.replaced + other.replaced,
+            counts={name: self.counts.get(name, 0) + other.counts.get(name, 0) for name in names},
+            kinds=union((self.kinds, other.kinds)),
+            lacks_columns=self.lacks_columns or other.lacks_columns,
+            files=(*self.files, *other.files),
+            deletes=(*self.deletes, *other.deletes),
+            errors=(*self.errors, *other.errors),
+        )
+
+
+def union(parts: Iterable[Mapping[str, set[Kind]]]) -> dict[str, set[Kind]]:
+    """The paths of several parts of a batch with all kinds they had."""
+    found: dict[str, set[Kind]] = {}
+    for part in parts:
+        for path, kinds in part.items():
+            found[path] = found.get(path, set()) | kinds
+    return found
+
+
+class Engine(Protocol):
+    """Does the work on the rows of batches, and commits what it wrote."""
+
+    def standardize(self, works: Sequence[StandardizeWork]) -> "Sequence[Written | Exception]":
+        """Write the files of batches; what fails is that batch's alone."""
+
+    def curate(self, works: Sequence[CurateWork]) -> "Sequence[Written | Exception]":
+        """Write the files of batches; what fails is that batch's alone."""
+
+    def add_errors(self, table: str, written: Mapping[str, Written]) -> Sequence[str]:
+        """Add the error rows of the batches of several topics in one commit, each row once.
+
+        The topics it was not done for: somebody has added rows of theirs since they were looked for.
+        """
+
+    def commit(self, target: Target, written: Written, summary: Mapping[str, str]) -> None:
+        """Commit what was written, with the summary, to the table as it was at the target's base.
+
+        Raises CommitRefusedError where the table has moved since; then the files are removed.
+        """
+
+    def discard(self, target: Target, written: Written) -> None:
+        """Remove all files of a batch of which no commit was tried, as far as that can be done."""

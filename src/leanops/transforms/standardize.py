@@ -1,0 +1,145 @@
+"""Cells become Standardized rows: what each event is worth against its batch and its table, and the rows to write."""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from leanops.domain.payload.evolution import ColumnPlan
+from leanops.transforms.keys import COUNTED, order_time
+from leanops.transforms.quarantine import failures_of_parsing, failures_of_unknown_fields
+from leanops.transforms.verdicts import DUPLICATE, INSERTED, SUPERSEDED, UPDATED, verdicts
+
+COMPARED = ("record_key", "message_id", "_version", "last_updated_ts", "publish_time", "_payload_hash")
+"""What decides between the versions of a key, beside the time of order."""
+STORED = (*COMPARED, "ingestion_ts", "first_seen_ts", "period_reference")
+"""The columns of the table that a batch is held against."""
+_NUMBERS = ("inserted", "updated", "duplicates", "superseded")
+
+
+class Standardized(NamedTuple):
+    """What becomes of the events of a batch."""
+
+    rows: pa.Table
+    """New and newer rows, in the table's own columns but for what is the same in all of them."""
+    replaced: pa.Array
+    """Which of the stored rows the newer ones take the place of."""
+    bad: pa.Table
+    """Messages that get a row in the error table."""
+    counts: dict[str, int]
+
+
+def standardized(
+    cells: pa.Table, stored: pa.Table | None, columns: ColumnPlan, positions: Mapping[str, str]
+) -> Standardized:
+    """Judge flattened events against each other and the stored rows of their keys.
+
+    `positions` says which column of `cells` holds the texts of a path; the others are in `extra`.
+    """
+    events = cells.filter(cells.column("rule").is_null())
+    bad = failures_of_parsing(cells.filter(cells.column("rule").is_valid()))
+    if columns.refused:
+        refused = _refused(events, columns.columns, positions)
+        is_refused = refused.is_valid()
+        bad = pa.concat_tables([bad, failures_of_unknown_fields(events.filter(is_refused), refused.drop_null())])
+        events = events.filter(pc.invert(is_refused))
+    judged = verdicts(_compared(events, stored))
+    verdict = judged.column("verdict")
+    is_winner = pc.is_in(verdict, value_set=pa.array([INSERTED, UPDATED]))
+    won, winners = judged.filter(is_winner), events.filter(is_winner)
+    rows = _table_rows(winners, won.column("first_seen_ts"), columns.columns, positions)
+    replaced = won.filter(pc.equal(won.column("verdict"), UPDATED)).column("stored_row")
+    return Standardized(rows, replaced.combine_chunks(), bad, {**_counted(events, judged), "parse_errors": len(bad)})
+
+
+def _compared(events: pa.Table, stored: pa.Table | None) -> pa.Table:
+    """Events and stored rows in the columns that decide."""
+    columns = [events.column(name) for name in (*COMPARED, "order_ts", "ingestion_ts")]
+    places, no_period = pa.array(np.arange(len(events))), pa.nulls(len(events), pa.string())
+    names = ["row", *COMPARED, "order_ts", "seen_ts", "is_stored", "stored_period"]
+    arrived = pa.table([places, *columns, pa.repeat(False, len(events)), no_period], names)
+    if stored is None:
+        return arrived
+    columns = [stored.column(name) for name in COMPARED]
+    seen, period = stored.column("first_seen_ts"), stored.column("period_reference")
+    ordered = order_time(stored.column("publish_time"), stored.column("ingestion_ts"))
+    places, is_stored = pa.array(np.arange(len(stored))), pa.repeat(True, len(stored))
+    return pa.concat_tables([arrived, pa.table([places, *columns, ordered, seen, is_stored, period], names)])
+
+
+def _counted(events: pa.Table, judged: pa.Table) -> dict[str, int]:
+    tally = {one["values"]: one["counts"] for one in judged.column("verdict").value_counts().to_pylist()}
+    numbers = dict(zip(_NUMBERS, (INSERTED, UPDATED, DUPLICATE, SUPERSEDED), strict=True))
+    return {
+        **{name: tally.get(verdict, 0) for name, verdict in numbers.items()},
+        "conflicting_copies": _true(judged.column("is_conflict")),
+        "missing_keys": events.column("idempotency_key").null_count,
+        **{name: _true(events.column(name)) for name in COUNTED},
+    }
+
+
+def _true(flags: pa.ChunkedArray) -> int:
+    return int(pc.sum(flags).as_py() or 0)
+
+
+def _table_rows(
+    events: pa.Table, first_seen: pa.ChunkedArray, columns: Mapping[str, str], positions: Mapping[str, str]
+) -> pa.Table:
+    """The events in the table's own columns; each path's text is in its column or in `_rescued`."""
+    kept = ("record_key", "idempotency_key", "message_id", "period_reference", "publish_time", "ingestion_ts")
+    extra = _extra(events)
+    rows = {name: events.column(name) for name in (*kept, "last_updated_ts")}
+    rows["first_seen_ts"] = first_seen
+    rows["_rescued"] = _rescued(events, extra, columns, positions)
+    rows |= {name: events.column(name) for name in ("_version", "_payload_hash")}
+    others = sorted({path for cells in extra.values() for path in cells if path in columns})
+    rows |= {columns[path]: events.column(at) for path, at in positions.items() if path in columns}
+    for path in others:
+        texts = [extra[at].get(path) if at in extra else None for at in range(len(events))]
+        rows[columns[path]] = pa.array(texts, pa.string())
+    return pa.table(rows)
+
+
+def _extra(events: pa.Table) -> dict[int, dict[str, str]]:
+    """The cells beside the expected ones, of the few events that have any."""
+    extra = events.column("extra")
+    at = np.flatnonzero(extra.is_valid().to_numpy())
+    return dict(zip(at.tolist(), map(dict, extra.take(pa.array(at)).to_pylist()), strict=True))
+
+
+def _rescued(
+    events: pa.Table, extra: Mapping[int, Mapping[str, str]], columns: Mapping[str, str], positions: Mapping[str, str]
+) -> pa.Array:
+    """Cells that got no column, as JSON of path → text; NULL where there are none."""
+    found: dict[int, dict[str, str]] = {}
+    for at, cells in extra.items():
+        found[at] = {path: text for path, text in cells.items() if path not in columns}
+    for path, texts in _without_column(events, columns, positions):
+        for at in np.flatnonzero(texts.is_valid().to_numpy()).tolist():
+            found.setdefault(at, {})[path] = texts[at].as_py()
+    written: list[str | None] = [None] * len(events)
+    for at, cells in found.items():
+        if cells:
+            written[at] = json.dumps(cells, ensure_ascii=False, separators=(",", ":"))
+    return pa.array(written, pa.string())
+
+
+def _refused(events: pa.Table, columns: Mapping[str, str], positions: Mapping[str, str]) -> pa.Array:
+    """The paths of each event that have no column, sorted; NULL where it has none of them."""
+    found: dict[int, set[str]] = {}
+    for at, cells in _extra(events).items():
+        found[at] = {path for path in cells if path not in columns}
+    for path, texts in _without_column(events, columns, positions):
+        for at in np.flatnonzero(texts.is_valid().to_numpy()).tolist():
+            found.setdefault(at, set()).add(path)
+    lists: Sequence[Any] = [sorted(found.get(at, ()), key=str.encode) or None for at in range(len(events))]
+    return pa.array(lists, pa.list_(pa.string()))
+
+
+def _without_column(
+    events: pa.Table, columns: Mapping[str, str], positions: Mapping[str, str]
+) -> list[tuple[str, pa.ChunkedArray]]:
+    return [(path, events.column(at)) for path, at in positions.items() if path not in columns]

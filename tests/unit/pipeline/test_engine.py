@@ -1,0 +1,133 @@
+"""The engine against the model, its tasks in this process: every table and count, however a batch is cut into tasks."""
+
+import json
+import random
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from leanops.adapters.iceberg.batches.engine import TaskEngine
+from leanops.adapters.iceberg.batches.runner import InProcess
+from leanops.adapters.iceberg.options import TaskRules
+from leanops.domain.errors import CommitRefusedError
+from leanops.domain.table.outcome import Outcome
+from leanops.ports.engine import StandardizeWork
+from leanops.runtimes.embedded import Embedded
+from tests.oracle.model import Model
+from tests.oracle.streams import SCHEMA, make_stream
+from tests.support.verify import assert_counts, assert_tables
+from tests.support.world import FIRST, PII_KEY, World, Wrapped, few_batches
+
+SIZES = {"one task": TaskRules(), "shuffled": TaskRules(task_rows=10), "a file each": TaskRules(task_bytes=1)}
+
+
+@pytest.fixture
+def world(embedded: Embedded, tmp_path: Path) -> World:
+    return World(embedded, tmp_path, in_process=True)
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("seed", range(3))
+def test_every_table_and_count_is_the_models(world: World, seed: int, size: str) -> None:
+    world.tasks, chance = SIZES[size], random.Random(seed)
+    batches = [[FIRST], *few_batches(chance, make_stream(chance, 120))]
+    world.add("orders", json.dumps(SCHEMA))
+    model = Model("orders", SCHEMA, pii_key=PII_KEY)
+    for batch in batches:
+        # Two files of RAW in one batch: appends are cut where they were made.
+        for part in (batch[::2], batch[1::2]):
+            world.publish("orders", part)
+        standardized, curated = model.standardize(batch), model.curate()
+        result = world.cycle()["orders"]
+        assert_tables(world, "orders", model)
+        assert_counts(result, standardized, curated)
+        model.assert_laws()
+
+
+class FailsFor(InProcess):
+    """A runner whose tasks fail for one topic."""
+
+    def __init__(self, topic: str) -> None:
+        self.topic = topic
+
+    def run(self, function: Callable[[Any], Any], items: Any) -> list[Any]:
+        def task(unit: Any) -> Any:
+            if unit.work.batch.topic == self.topic:
+                raise OSError(28, "No space left on device")
+            return function(unit)
+
+        return super().run(task, items)
+
+
+def test_a_task_that_fails_stops_its_topic_alone_and_the_next_cycle_repeats_the_batch(world: World) -> None:
+    for topic in ("orders", "users"):
+        world.add(topic, json.dumps({**SCHEMA, "table_name": topic}))
+        world.publish(topic, [FIRST])
+    broken = TaskEngine(world.embedded.catalog, FailsFor("users"))
+    with pytest.raises(OSError, match="No space left"):
+        world.cycle(world.platform(engine=lambda: broken))
+    assert [len(world.standardized(topic)) for topic in ("orders", "users")] == [1, 0]
+    results = world.cycle()
+    assert (results["orders"].outcome, results["users"].outcome) == (Outcome.NO_NEW_DATA, Outcome.DONE)
+    assert len(world.standardized("users")) == 1
+
+
+class Overtaken(Wrapped):
+    """An engine whose tables are changed by another tool after their files were planned."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world.engine())
+        self.world, self.is_done = world, False
+
+    def standardize(self, works: list[StandardizeWork]) -> Any:
+        written = self.engine.standardize(works)
+        if not self.is_done and not written[0].lacks_columns:
+            self.is_done = True
+            self.world.embedded.platform.catalog.mark(works[0].target.table, {"tool": "another"})
+        return written
+
+
+def test_a_table_that_moved_after_it_was_read_refuses_the_commit_and_no_file_is_left(world: World) -> None:
+    world.add("orders", json.dumps(SCHEMA))
+    world.publish("orders", [FIRST])
+    engine = Overtaken(world)
+    result = world.cycle(world.platform(engine=lambda: engine))["orders"]
+    assert (result.outcome, type(result.failure)) == (Outcome.FAILED, CommitRefusedError)
+    table = world.embedded.catalog.load_table(world.databases.standardized_table("orders"))
+    assert list(Path(table.location().removeprefix("file://")).rglob("*.parquet")) == []
+    assert world.cycle()["orders"].outcome == Outcome.DONE
+    assert len(world.standardized("orders")) == 1
+
+
+def test_the_key_of_hmacs_is_in_no_unit(world: World) -> None:
+    seen: list[str] = []
+
+    class Listening(InProcess):
+        def run(self, function: Callable[[Any], Any], items: Any) -> list[Any]:
+            seen.extend(repr((unit, unit.work.secret)) for unit in items)
+            return super().run(function, items)
+
+    world.add("orders", json.dumps(SCHEMA))
+    world.publish("orders", [FIRST])
+    engine = TaskEngine(world.embedded.catalog, Listening())
+    assert world.cycle(world.platform(engine=lambda: engine))["orders"].outcome == Outcome.DONE
+    assert len(seen) > 1
+    assert not any(PII_KEY.decode() in text for text in seen)
+
+
+def test_a_message_that_two_tasks_refuse_has_one_error_row(world: World) -> None:
+    columns = [{"name": "amount", "path": "$.amount", "type": "INT"}]
+    schema = {**SCHEMA, "payload_columns": columns, "keys": {"idempotency_key": "$.key"}}
+    world.tasks = TaskRules(task_rows=1)
+    world.add("orders", json.dumps(schema))
+    # One message id, two keys: two rows of Standardized in two files, and neither has a number.
+    for month, key in enumerate("ab", 1):
+        payload = json.dumps({"key": key, "amount": "x"})
+        published = FIRST.publish_time.replace(month=month)
+        world.publish("orders", [replace(FIRST, json_payload=payload, publish_time=published)])
+    assert world.cycle()["orders"].layers["curated"].counts["errors"] == 2
+    (error,) = world.errors(world.databases.errors, "orders")
+    assert error["message_id"] == FIRST.message_id
