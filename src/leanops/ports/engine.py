@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 from leanops.domain.payload.evolution import ColumnPlan, plan_columns, real_paths
 from leanops.domain.payload.flatten import Kind
@@ -42,6 +42,8 @@ class StandardizeWork:
     """Where only a part of RAW is read: the days of publication."""
     secret: bytes | None = field(default=None, repr=False)
     """The key of HMACs."""
+    key: ClassVar = "record_key"
+    """The column that tells rows of the target apart."""
 
     @property
     def known(self) -> frozenset[str]:
@@ -71,6 +73,11 @@ class CurateWork:
     """Where only a part of Standardized is read: its periods."""
     secret: bytes | None = field(default=None, repr=False)
     """The key of HMACs."""
+    key: ClassVar = "idempotency_key"
+    """The column that tells rows of the target apart."""
+
+
+Work = StandardizeWork | CurateWork
 
 
 @dataclass(frozen=True)
@@ -92,6 +99,8 @@ class Written:
     """Files as the engine knows them: rows, positions of replaced rows, and rows of the error table."""
     known_errors: frozenset[str] = frozenset()
     """The files with error rows of its topic that the batch was held against."""
+    many_files: bool = False
+    """Whether the table had so many small files that it should be folded."""
 
     def plus(self, other: "Written") -> "Written":
         """Both parts of one batch."""
@@ -138,6 +147,12 @@ class Engine(Protocol):
         """Commit what was written, with the summary, to the table as it was at the target's base.
 
         Raises CommitRefusedError where the table has moved since; then the files are removed.
+        """
+
+    def fold(self, works: Sequence[Work]) -> "Sequence[Exception | None]":
+        """Put the rows of small files of the targets into fewer, larger ones; no row is changed.
+
+        Where it fails, or the table moves meanwhile, the table stays as it is.
         """
 
     def discard(self, target: Target, written: Written) -> None:

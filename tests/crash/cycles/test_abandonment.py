@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from leanops.adapters.iceberg.options import TaskRules
 from leanops.domain.errors import CommitUnknownError
 from leanops.ports.state import BATCHES
 from leanops.usecases.platform import Platform
@@ -19,8 +20,8 @@ from tests.support.world import PII_KEY, Abandoned, World, Wrapped
 SEEDS = int(os.environ.get("CRASH_SEEDS", "20"))
 FEWEST_STEPS = 12
 """Even a cycle whose events are all broken passes this many, so the first one of a seed is surely abandoned."""
-STEPS = 34
-"""A cycle of both layers with errors and drift passes this many steps at most."""
+STEPS = 36
+"""A cycle of both layers with errors, drift and folding passes this many steps at most."""
 
 
 def stop_at(number: int) -> Callable[[str], None]:
@@ -71,6 +72,8 @@ def test_nothing_is_lost_or_doubled_wherever_the_work_is_abandoned(world: World,
 def abandoned_somewhere(world: World, seed: int) -> None:
     """A story with crashes, which ends exactly."""
     chance = random.Random(seed)
+    # Every other story folds whatever it can.
+    world.tasks = TaskRules(fold_files=2) if seed % 2 else TaskRules()
     rows = orders(chance, 24)
     middle = chance.randrange(1, len(rows))
     assert run_with_crashes(world, chance, [rows[:middle], rows[middle:]], world.platform) > 0

@@ -5,6 +5,7 @@ import random
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
+from leanops.adapters.iceberg.options import TaskRules
 from leanops.usecases.platform import Platform
 from tests.crash.batches import SCHEMA, orders
 from tests.crash.stalls.inside import telling_commits, telling_tasks
@@ -13,8 +14,8 @@ from tests.oracle.rows import RawRow
 from tests.support.verify import assert_settled, assert_tables, replayed
 from tests.support.world import PII_KEY, World
 
-STEPS, COMMITS, TASKS = 34, 16, 6
-"""How many a cycle of both layers with errors and new columns passes at most."""
+STEPS, COMMITS, TASKS = 36, 18, 8
+"""How many a cycle of both layers with errors, new columns and folding passes at most."""
 
 
 class Stalls:
@@ -22,6 +23,8 @@ class Stalls:
 
     def __init__(self, world: World) -> None:
         self.world = world
+        # Every cycle folds something, so that it stalls there, too.
+        world.tasks = TaskRules(fold_files=2)
         self.rows: Iterator[RawRow] = iter(orders(random.Random(21), 4_000, keys=20))
         world.add("orders", json.dumps(SCHEMA))
 

@@ -12,16 +12,22 @@ import pytest
 from leanops.adapters.iceberg.batches.engine import TaskEngine
 from leanops.adapters.iceberg.batches.runner import InProcess
 from leanops.adapters.iceberg.options import TaskRules
-from leanops.domain.errors import CommitRefusedError
+from leanops.domain.errors import CommitRefusedError, RetryableError
+from leanops.domain.table.history import foreign_snapshots
 from leanops.domain.table.outcome import Outcome
-from leanops.ports.engine import StandardizeWork
+from leanops.ports.engine import StandardizeWork, Work
 from leanops.runtimes.embedded import Embedded
 from tests.oracle.model import Model
 from tests.oracle.streams import SCHEMA, make_stream
 from tests.support.verify import assert_counts, assert_tables
 from tests.support.world import FIRST, PII_KEY, World, Wrapped, few_batches
 
-SIZES = {"one task": TaskRules(), "shuffled": TaskRules(task_rows=10), "a file each": TaskRules(task_bytes=1)}
+SIZES = {
+    "one task": TaskRules(),
+    "shuffled": TaskRules(task_rows=10),
+    "a file each": TaskRules(task_bytes=1),
+    "folded": TaskRules(fold_files=2),
+}
 
 
 @pytest.fixture
@@ -131,3 +137,32 @@ def test_a_message_that_two_tasks_refuse_has_one_error_row(world: World) -> None
     assert world.cycle()["orders"].layers["curated"].counts["errors"] == 2
     (error,) = world.errors(world.databases.errors, "orders")
     assert error["message_id"] == FIRST.message_id
+
+
+class FailsToFold(Wrapped):
+    """An engine that folds nothing."""
+
+    def fold(self, works: list[Work]) -> list[Exception | None]:
+        return [RetryableError("the disk is full") for _ in works]
+
+
+def test_a_table_of_many_small_files_is_folded_after_its_batch(world: World) -> None:
+    columns = [{"name": "amount", "path": "$.amount", "type": "INT"}]
+    world.tasks = TaskRules(fold_files=3)
+    world.add("orders", json.dumps({**SCHEMA, "payload_columns": columns, "keys": {"idempotency_key": "$.key"}}))
+    tables = [world.databases.standardized_table("orders"), world.databases.curated_table("orders")]
+    files, warned = list[int](), list[str]()
+    for number in range(5):
+        payload = json.dumps({"key": f"k{number}", "amount": number})
+        world.publish("orders", [replace(FIRST, message_id=f"m{number}", json_payload=payload)])
+        engine = FailsToFold(world.engine()) if number == 3 else world.engine()
+        result = world.cycle(world.platform(engine=lambda engine=engine: engine))["orders"]
+        assert result.outcome == Outcome.DONE
+        files += {len(world.embedded.catalog.load_table(table).inspect.files()) for table in tables}
+        warned += result.warnings
+    # It is looked for where a batch is planned: the fourth finds three files, and the fifth four.
+    assert files == [1, 2, 3, 4, 1]
+    assert warned == [f"the small files of {table} were not folded: the disk is full" for table in tables]
+    assert len(world.curated("orders")) == 5
+    views = [world.platform().catalog.load(table) for table in tables]
+    assert [foreign_snapshots(view) for view in views if view] == [[], []]

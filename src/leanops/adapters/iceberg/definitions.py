@@ -30,6 +30,9 @@ PROPERTIES = {
 }
 
 
+_KEYS = "record_key", "idempotency_key"
+
+
 def iceberg_schema(definition: TableDefinition) -> Schema:
     """The columns, numbered in order; those inside a list behind it."""
     ids = iter(range(1, 10_000))
@@ -69,7 +72,9 @@ def partition_spec(definition: TableDefinition, schema: Schema) -> PartitionSpec
 
 def table_properties(definition: TableDefinition) -> dict[str, str]:
     """The same for every table, and which columns have metrics."""
-    metrics = {f"write.metadata.metrics.column.{name}": "truncate(16)" for name in definition.measured}
+    # Keys begin alike, `orders:2026-…`: bounds that end there would prune nothing.
+    sizes = {name: 64 if name in _KEYS else 16 for name in definition.measured}
+    metrics = {f"write.metadata.metrics.column.{name}": f"truncate({size})" for name, size in sizes.items()}
     known = {key: mode for key, mode in metrics.items() if key.rsplit(".", 1)[1] in definition.columns}
     kept = {"write.metadata.delete-after-commit.enabled": "false"} if definition.is_shadow else {}
     return {**PROPERTIES, **known, **kept}

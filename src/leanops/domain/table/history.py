@@ -9,6 +9,9 @@ from leanops.domain.table.batch import Batch
 
 _COUNT, _TOTAL = "leanops.count.", "leanops.total."
 _KEPT_FORKS = 20
+KIND = "leanops.kind"
+"""What a commit of ours is, unless it is a batch."""
+FOLD = "fold"
 
 
 @dataclass(frozen=True)
@@ -246,7 +249,7 @@ def is_same_data(table: TableView, snapshot_id: int | None) -> bool:
     for snapshot in table.ancestors():
         if snapshot.snapshot_id == snapshot_id:
             return True
-        if not is_compaction(snapshot) and snapshot.summary.get("leanops.kind") != "cancelled":
+        if not is_compaction(snapshot) and snapshot.summary.get(KIND) != "cancelled":
             return False
     return table.head == snapshot_id
 
@@ -268,7 +271,7 @@ def retired_rows(table: TableView) -> int:
 
 
 def _is_retention(snapshot: Snapshot) -> bool:
-    return snapshot.operation == "delete" and snapshot.summary.get("leanops.kind") == "retention"
+    return snapshot.operation == "delete" and snapshot.summary.get(KIND) == "retention"
 
 
 def is_ancestor(table: TableView, snapshot_id: int) -> bool:

@@ -7,7 +7,14 @@ from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from leanops.domain.errors import LateErrorsError, LeanOpsError, LeaseHeldError, LeaseLostError, UnbalancedBatchError
+from leanops.domain.errors import (
+    CommitRefusedError,
+    LateErrorsError,
+    LeanOpsError,
+    LeaseHeldError,
+    LeaseLostError,
+    UnbalancedBatchError,
+)
 from leanops.domain.schema.model import Policies, Schema
 from leanops.domain.table.batch import CURATED, STANDARDIZED, Batch
 from leanops.domain.table.definitions import ERRORS
@@ -15,6 +22,7 @@ from leanops.domain.table.history import Snapshot
 from leanops.domain.table.operation import Accept, Scope
 from leanops.domain.table.outcome import Outcome, packed
 from leanops.domain.table.warnings import batch_warnings
+from leanops.ports.engine import Work
 from leanops.usecases.attempts import forget_failures, record_failure
 from leanops.usecases.cycle.plan import TopicPlan, plan_cycle
 from leanops.usecases.journal import abandon
@@ -80,6 +88,8 @@ class _Job:
     answer: Any = None
     """The batch on record, what the engine is asked to do for it, and what it answered."""
     prepared: Prepared | None = None
+    with_many_files: list[Work] = field(default_factory=list)
+    """What was done for tables that should be folded."""
     started: float = 0.0
 
     @property
@@ -159,6 +169,7 @@ class _Cycle:
             self._run_layer(CURATED, [job for job in jobs if job.plan.curate])
             self._each([job for job in jobs if job.result.layers], lambda job: job.held.check())
             self._record(jobs)
+            self._fold([(job, work) for job in jobs if not job.failed for work in job.with_many_files])
         return results
 
     def _job(self, plan: TopicPlan, held: HeldTopic) -> _Job:
@@ -183,6 +194,21 @@ class _Cycle:
         for job in jobs:
             if job.plan.held_back and job.result.outcome in _GOOD:
                 job.result.outcome, job.result.reason = Outcome.PRIOR_FAILED, job.plan.held_back
+
+    def _fold(self, crowded: Sequence[tuple[_Job, Work]]) -> None:
+        """Fold tables with many small files. The batches are in: where it fails, the next ones are only slower."""
+        if not crowded:
+            return
+        with self.platform.durable("fold"):
+            try:
+                failed = self.platform.engine().fold([work for _, work in crowded])
+            except Exception as failure:  # noqa: BLE001 - as above
+                failed = [failure] * len(crowded)
+        for (job, work), why in zip(crowded, failed, strict=True):
+            # A table that somebody else changes meanwhile is folded another time.
+            if why and not isinstance(why, CommitRefusedError):
+                reason = self.platform.explain(why)
+                job.result.warnings.append(f"the small files of {work.target.table} were not folded: {reason}")
 
     def _complete_begun(self, job: _Job) -> None:
         complete_begun(job.held, self.cycle_id, job.plan.schema)
@@ -307,6 +333,8 @@ class _Cycle:
         if layer == STANDARDIZED:
             note_kinds(self.platform, job.plan.topic, prepared.batch.batch_id, prepared.written.kinds)
         snapshot = commit(job.held, self.platform.engine(), prepared)
+        if prepared.written.many_files:
+            job.with_many_files.append(job.work)
         forget_failures(self.platform, job.plan.topic, layer)
         done = job.result.layers[layer] = _layer_result(prepared, snapshot, time.monotonic() - job.started)
         job.result.warnings += batch_warnings(

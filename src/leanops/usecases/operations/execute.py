@@ -13,7 +13,7 @@ from leanops.domain.errors import (
     UsageError,
 )
 from leanops.domain.table.batch import CURATED, STANDARDIZED
-from leanops.domain.table.history import TableView, has_batch, is_ancestor, is_same_data
+from leanops.domain.table.history import KIND, TableView, has_batch, is_ancestor, is_same_data
 from leanops.domain.table.operation import Accept, Accepted, Operation, Scope, Stage, UnfinishedOperation, Work
 from leanops.usecases.attempts import forget_failures
 from leanops.usecases.audit import record_action
@@ -199,7 +199,7 @@ def _refuse_late(platform: Platform, operation: Operation) -> None:
     """Give live tables a newer head, so that a worker just before its swap is refused."""
     for view in _live_tables(platform, operation).values():
         if view and view.head is not None:
-            summary = {"leanops.kind": "cancelled", "leanops.operation": operation.operation_id}
+            summary = {KIND: "cancelled", "leanops.operation": operation.operation_id}
             platform.catalog.mark(view.name, summary)
 
 

@@ -22,6 +22,7 @@ from leanops.adapters.iceberg.batches.row_delta import commit_append, commit_row
 from leanops.adapters.iceberg.batches.stored import (
     FILE_PATH_ID,
     DeadRows,
+    DeleteFile,
     Layout,
     StoredFile,
     _Remembered,
@@ -114,13 +115,13 @@ def test_a_table_without_a_snapshot_has_no_files(catalog: Catalog) -> None:
 
 def test_a_file_is_described_as_its_manifest_has_it(catalog: Catalog) -> None:
     created(catalog, STANDARDIZED)
-    upsert(catalog, [event("b", 7), event("a" * 30, 3)])
+    upsert(catalog, [event("b", 7), event("a" * 90, 3)])
     (file,) = head(catalog, "record_key", "_batch_seq", "publish_time", "message_id", "no such column", "topic_name")
     (known,) = catalog.load_table(NAME).inspect.files().to_pylist()
     assert (file.path, file.rows, file.size) == (known["file_path"], 2, known["file_size_in_bytes"])
     assert (file.spec_id, file.partition, file.deletes) == (0, ("2026-03", DAYS), ())
     micros = int(DAY.timestamp()) * 1_000_000
-    assert file.bounds == {"record_key": ("a" * 16, "b"), "_batch_seq": (3, 7), "publish_time": (micros, micros)}
+    assert file.bounds == {"record_key": ("a" * 64, "b"), "_batch_seq": (3, 7), "publish_time": (micros, micros)}
 
 
 def test_a_snapshot_shows_the_files_and_deletes_it_had(catalog: Catalog) -> None:
@@ -172,7 +173,7 @@ def test_delete_files_of_other_tools_apply_by_partition_where_their_bounds_are_c
         summary={},
     )
     deletes = {file.path: file.deletes for file in head(catalog)}
-    named = (delete.file_path,)
+    named = (DeleteFile(delete.file_path, 1),)
     assert deletes == {first.file_path: named, second.file_path: named, elsewhere.file_path: ()}
     assert read_by_us(catalog, "record_key") == [("a",), ("a2",), ("b",), ("c",)]
 
@@ -202,7 +203,7 @@ def test_a_delete_file_that_files_share_is_read_once(catalog: Catalog, monkeypat
     monkeypatch.setattr(io, "new_input", lambda path: opened.append(path) or new_input(path))
     dead = DeadRows(io)
     assert [dead.of(file).tolist() for file in files] == [[0]] * 22
-    assert opened == [*files[0].deletes]
+    assert opened == [delete.path for delete in files[0].deletes]
     rows = [live_rows(io, layout, file, ["record_key"], dead=dead) for file in files]
     assert sorted(row["record_key"].to_pylist() for row in rows) == [[key + "!"] for key in keys]
 

@@ -109,12 +109,12 @@ def test_a_file_has_every_column_with_its_id_and_a_page_index_and_nothing_of_arr
 
 def test_only_measured_columns_have_bounds_and_they_are_cut(catalog: Catalog) -> None:
     table = created(catalog, STANDARDIZED)
-    (file,) = written(table, [event("k" * 40, 2) | {"topic_name": "orders"}, event("é" * 40, 9)])
+    (file,) = written(table, [event("k" * 90, 2) | {"topic_name": "orders"}, event("é" * 90, 9)])
     number = {field.name: field.field_id for field in table.schema().fields}
     low, high = file.lower_bounds, file.upper_bounds
     key = number["record_key"]
-    assert from_bytes(StringType(), low[key]) == "k" * 16
-    assert from_bytes(StringType(), high[key]) == "é" * 15 + "ê"
+    assert from_bytes(StringType(), low[key]) == "k" * 64
+    assert from_bytes(StringType(), high[key]) == "é" * 63 + "ê"
     seq = number["_batch_seq"]
     assert [from_bytes(LongType(), side[seq]) for side in (low, high)] == [2, 9]
     assert number["topic_name"] not in {*low, *high, *file.value_counts}

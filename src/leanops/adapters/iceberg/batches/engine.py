@@ -1,14 +1,16 @@
 """The Engine port: the driver plans files and commits them, tasks do the work on the rows."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import reduce
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.table import Table
 
-from leanops.adapters.iceberg.batches.plan import BatchPlan, Tables, error_files
+from leanops.adapters.iceberg.batches.fold import fold_unit
+from leanops.adapters.iceberg.batches.plan import BatchPlan, FoldPlan, Tables, error_files
 from leanops.adapters.iceberg.batches.row_delta import commit_append, commit_row_delta
 from leanops.adapters.iceberg.batches.runner import Runner, guarded
 from leanops.adapters.iceberg.batches.shuffle import standardize_large
@@ -16,7 +18,8 @@ from leanops.adapters.iceberg.batches.units import Unit, curate_unit, standardiz
 from leanops.adapters.iceberg.batches.written import remove_files
 from leanops.adapters.iceberg.options import TaskRules
 from leanops.domain.errors import CommitRefusedError
-from leanops.ports.engine import CurateWork, StandardizeWork, Target, Written
+from leanops.domain.table.history import FOLD, KIND
+from leanops.ports.engine import CurateWork, StandardizeWork, Target, Work, Written
 
 TOPICS = "leanops.topics"
 """The topics whose error rows a commit added."""
@@ -80,12 +83,49 @@ class TaskEngine:
         return late
 
     def commit(self, target: Target, written: Written, summary: Mapping[str, str]) -> None:
-        files = {"data_files": written.files, "delete_files": written.deletes}
+        self._commit(target, written, summary)
+
+    def _commit(
+        self, target: Target, written: Written, summary: Mapping[str, str], removed: Collection[str] = ()
+    ) -> None:
         try:
-            commit_row_delta(self._catalog, target.table, uuid=target.uuid, base=target.base, summary=summary, **files)
+            commit_row_delta(
+                self._catalog,
+                target.table,
+                uuid=target.uuid,
+                base=target.base,
+                data_files=written.files,
+                delete_files=written.deletes,
+                removed=removed,
+                summary=summary,
+            )
         except CommitRefusedError:
             self.discard(target, replace(written, errors=()))
             raise
+
+    def fold(self, works: Sequence[Work]) -> list[Exception | None]:
+        tables = Tables(self._catalog, self._rules)
+        plans = [guarded(tables.fold, work) for work in works]
+        units = [unit for plan in plans if isinstance(plan, FoldPlan) for unit in plan.units]
+        answers = iter(self._runner.run(fold_unit, units)) if units else iter(())
+        return [
+            plan if isinstance(plan, Exception) else self._folded(plan, [next(answers) for _ in plan.units])
+            for plan in plans
+        ]
+
+    def _folded(self, plan: FoldPlan, parts: Sequence[Written | Exception]) -> Exception | None:
+        """Commit what was folded of a table; what failed in one of its partitions is tried again another time."""
+        done = [(unit, part) for unit, part in zip(plan.units, parts, strict=True) if isinstance(part, Written)]
+        failed = next((part for part in parts if isinstance(part, Exception)), None)
+        if not done:
+            return failed
+        removed = {path for unit, _ in done for path in unit.removed}
+        written = reduce(Written.plus, (part for _, part in done))
+        try:
+            self._commit(plan.target, written, {KIND: FOLD}, removed)
+        except Exception as failure:  # noqa: BLE001 - a table that is not folded is as good as before
+            return failure
+        return failed
 
     def discard(self, target: Target, written: Written) -> None:
         for table, files in ((target.table, (*written.files, *written.deletes)), (target.errors, written.errors)):

@@ -8,11 +8,12 @@ from typing import Any
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
+from leanops.adapters.iceberg.batches.fold import FoldUnit, fold_units
 from leanops.adapters.iceberg.batches.stored import Layout, StoredFile, appended_files, stored_files
 from leanops.adapters.iceberg.batches.units import Place, Unit, distinct_errors
 from leanops.adapters.iceberg.options import TaskRules
 from leanops.domain.errors import CommitRefusedError, PermanentError
-from leanops.ports.engine import CurateWork, StandardizeWork, Target, Written
+from leanops.ports.engine import CurateWork, StandardizeWork, Target, Work, Written
 
 _EPOCH = date(1970, 1, 1)
 ANY = "any topic"
@@ -30,10 +31,13 @@ class BatchPlan:
     """Whether one task cannot do it alone."""
     secret: bytes | None = field(repr=False)
     """The key of HMACs, which travels with the code of tasks and is never written down with a unit."""
+    many_files: bool = False
+    """Whether its table should be folded."""
 
     def whole(self, parts: Sequence[Written | Exception]) -> Written:
         """A batch from what was written for its parts; raises what failed in one of them."""
-        whole = Written(known_errors=frozenset(file.path for file in self.units[0].errors.files))
+        known_errors = frozenset(file.path for file in self.units[0].errors.files)
+        whole = Written(known_errors=known_errors, many_files=self.many_files)
         for part in parts:
             if isinstance(part, Exception):
                 raise part
@@ -41,6 +45,14 @@ class BatchPlan:
         if len(whole.errors) < 2 or len(parts) == 1:
             return whole
         return replace(whole, errors=distinct_errors(self.units[0].errors, whole.errors))
+
+
+@dataclass(frozen=True)
+class FoldPlan:
+    """A table as it is now, and what is worth folding in it."""
+
+    target: Target
+    units: tuple[FoldUnit, ...]
 
 
 class Tables:
@@ -58,8 +70,7 @@ class Tables:
         if work.days is not None:
             days = {None if day is None else (day - _EPOCH).days for day in work.days}
             files = [file for file in files if _partition(raw, file, "publish_time") in days]
-        target = self._place(work.target, "record_key")
-        return self._plan(work, work.target, Layout.of(raw), files, target)
+        return self._plan(work, Layout.of(raw), files)
 
     def curate(self, work: CurateWork) -> BatchPlan:
         """The files of Standardized that a batch reads, and those of Curated that it is held against."""
@@ -68,21 +79,22 @@ class Tables:
         files = [file for file in stored if _may_hold(file, batch.source_from or 0, batch.source_to)]
         if work.periods is not None:
             files = [file for file in files if _partition(table, file, "period_reference") in work.periods]
-        target = self._place(work.target, "idempotency_key")
-        return self._plan(work, work.target, Layout.of(table), files, target)
+        return self._plan(work, Layout.of(table), files)
 
-    def _plan(
-        self,
-        work: StandardizeWork | CurateWork,
-        target: Target,
-        source: Layout,
-        files: Sequence[StoredFile],
-        place: Place,
-    ) -> BatchPlan:
+    def fold(self, work: Work) -> FoldPlan:
+        """What is worth folding in the target of a batch, as it is now."""
+        table = self._table(work.target.table)
+        base, layout = table.metadata.current_snapshot_id, Layout.of(table)
+        units = fold_units(layout, work.key, stored_files(table, base, ()), self._rules)
+        return FoldPlan(replace(work.target, uuid=str(table.metadata.table_uuid), base=base), tuple(units))
+
+    def _plan(self, work: Work, source: Layout, files: Sequence[StoredFile]) -> BatchPlan:
+        target, place = work.target, self._place(work.target, work.key)
         bad = Place(Layout.of(self._table(target.errors)), self._error_files(target.errors, work.batch.topic))
         described = replace(work, secret=None)
         units = tuple(Unit(described, Place(source, group), place, bad) for group in groups(files, self._rules))
-        return BatchPlan(units, len(units) > 1 or _is_large(files, self._rules), work.secret)
+        many_files = bool(fold_units(place.layout, work.key, place.files, self._rules))
+        return BatchPlan(units, len(units) > 1 or _is_large(files, self._rules), work.secret, many_files)
 
     def _error_files(self, name: str, topic: str) -> tuple[StoredFile, ...]:
         """The files with error rows of a topic; those of all topics are looked up once."""

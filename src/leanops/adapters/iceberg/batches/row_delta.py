@@ -1,8 +1,9 @@
 """Commits of files that tasks wrote: new rows and deletes on one exact head, or an append on whatever head there is."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import Any
 from uuid import uuid4
 
@@ -39,6 +40,7 @@ from pyiceberg.table.update import AddSnapshotUpdate, AssertRefSnapshotId, Asser
 from pyiceberg.utils.properties import property_as_bool, property_as_int
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
+from leanops.adapters.iceberg.batches.fold import lightest
 from leanops.adapters.iceberg.batches.written import remove_files
 from leanops.domain.errors import CommitRefusedError, CommitUnknownError, PermanentError
 
@@ -59,15 +61,20 @@ def commit_row_delta(
     base: int | None,
     data_files: Sequence[DataFile],
     delete_files: Sequence[DataFile],
+    removed: Collection[str] = (),
     summary: Mapping[str, str],
 ) -> int:
-    """One snapshot with these files right on top of `base`, perhaps with none; its id. Refused on any other head."""
+    """One snapshot with these files right on top of `base`, perhaps with none; its id. Refused on any other head.
+
+    With removed files, data or deletes, it is a compaction: the rows of the table are the same.
+    """
     refused = f"{name} was changed by another writer; nothing was committed, and the batch is planned again"
     table = _load(catalog, name)
     if str(table.metadata.table_uuid) != uuid or table.metadata.current_snapshot_id != base:
         raise CommitRefusedError(refused)
     try:
-        return _Commit(table, Operation.OVERWRITE, summary).run(data_files, delete_files)
+        operation = Operation.REPLACE if removed else Operation.OVERWRITE
+        return _Commit(table, operation, summary).run(data_files, delete_files, frozenset(removed))
     except CommitFailedException:
         raise CommitRefusedError(refused) from None
 
@@ -143,19 +150,24 @@ class _Commit:
             TableProperties.WRITE_AVRO_COMPRESSION, TableProperties.WRITE_AVRO_COMPRESSION_DEFAULT
         )
 
-    def run(self, data_files: Sequence[DataFile], delete_files: Sequence[DataFile]) -> int:
+    def run(
+        self, data_files: Sequence[DataFile], delete_files: Sequence[DataFile], removed: frozenset[str] = frozenset()
+    ) -> int:
         """The id of the snapshot. CommitFailedException says that another commit came first."""
         try:
-            snapshot = self._snapshot(data_files, delete_files)
+            snapshot = self._snapshot(data_files, delete_files, removed)
         except BaseException:
             remove_files(self.table.io, self.written)
             raise
         self._send(snapshot)
         return self._snapshot_id
 
-    def _snapshot(self, data_files: Sequence[DataFile], delete_files: Sequence[DataFile]) -> Snapshot:
+    def _snapshot(
+        self, data_files: Sequence[DataFile], delete_files: Sequence[DataFile], removed: frozenset[str]
+    ) -> Snapshot:
         added = self._added(ManifestContent.DATA, data_files) + self._added(ManifestContent.DELETES, delete_files)
-        manifests = added + self._merged(self._stored(), added)
+        stored, rewritten, gone = self._without(self._stored(), removed)
+        manifests = added + rewritten + self._merged(stored, [*added, *rewritten])
         number = self._metadata.next_sequence_number()
         place = self._places.new_metadata_location(f"snap-{self._snapshot_id}-0-{self._name}.avro")
         self.written.append(place)
@@ -174,7 +186,7 @@ class _Commit:
             parent_snapshot_id=parent_id,
             manifest_list=place,
             sequence_number=number,
-            summary=self._summary([*data_files, *delete_files]),
+            summary=self._summary([*data_files, *delete_files], gone),
             schema_id=self._metadata.current_schema_id,
         )
 
@@ -211,13 +223,17 @@ class _Commit:
         name = ".".join(self.table.name())
         return f"{name}: the catalog did not confirm whether the commit succeeded; the next try looks for it"
 
-    def _summary(self, added: Iterable[DataFile]) -> Summary:
+    def _summary(self, added: Iterable[DataFile], removed: Iterable[DataFile]) -> Summary:
         limit = property_as_int(self._metadata.properties, TableProperties.WRITE_PARTITION_SUMMARY_LIMIT, 0) or 0
         collector = SnapshotSummaryCollector(limit)
         for file in added:
             collector.add_file(file, self._schema, self._specs[file.spec_id])
-        counted = Summary(self.operation, **{**self.summary, **collector.build()})
-        return update_snapshot_summaries(counted, self._parent.summary if self._parent else None)
+        for file in removed:
+            collector.remove_file(file, self._schema, self._specs[file.spec_id])
+        # PyIceberg adds up the totals of an overwrite, and knows no compaction.
+        counted = Summary(Operation.OVERWRITE, **{**self.summary, **collector.build()})
+        totals = update_snapshot_summaries(counted, self._parent.summary if self._parent else None)
+        return Summary(self.operation, **totals.additional_properties)
 
     def _added(self, content: ManifestContent, files: Iterable[DataFile]) -> list[ManifestFile]:
         """A manifest of new files for each partitioning; who commits them gives them their sequence number."""
@@ -247,6 +263,31 @@ class _Commit:
         manifests = self._parent.manifests(self.table.io)
         return [manifest for manifest in manifests if manifest.has_added_files() or manifest.has_existing_files()]
 
+    def _without(
+        self, stored: Sequence[ManifestFile], removed: frozenset[str]
+    ) -> tuple[list[ManifestFile], list[ManifestFile], list[DataFile]]:
+        """The manifests that list none of the removed files, new ones for all others, and the files."""
+        if not removed:
+            return list(stored), [], []
+        untouched: list[ManifestFile] = []
+        touched: dict[tuple[ManifestContent, int], list[ManifestEntry]] = defaultdict(list)
+        gone: list[DataFile] = []
+        for manifest in stored:
+            entries = manifest.fetch_manifest_entry(self.table.io)
+            listed = [entry.data_file for entry in entries if entry.data_file.file_path in removed]
+            if listed:
+                touched[_kind(manifest)] += entries
+                gone += listed
+            else:
+                untouched.append(manifest)
+        if missing := removed - {file.file_path for file in gone}:
+            raise ValueError(f"{'.'.join(self.table.name())} does not have {len(missing)} of the files to remove")
+        for entry in (entry for entries in touched.values() for entry in entries):
+            entry.status = ManifestEntryStatus.EXISTING
+            if entry.data_file.file_path in removed:
+                entry.status, entry.snapshot_id = ManifestEntryStatus.DELETED, self._snapshot_id
+        return untouched, [self._write(*kind, entries) for kind, entries in touched.items()], gone
+
     def _merged(self, stored: Sequence[ManifestFile], added: Sequence[ManifestFile]) -> list[ManifestFile]:
         """The stored manifests, in fewer files where a kind has too many; the new ones count, and stay apart."""
         properties = self._metadata.properties
@@ -266,20 +307,15 @@ class _Commit:
         return merged
 
     def _worth_merging(self, manifests: Sequence[ManifestFile]) -> list[ManifestFile]:
-        """The smallest ones, up to one that outweighs all before it: so no file is listed anew too often."""
+        """The smallest ones, as long as they fit into one file."""
         limit = property_as_int(
             self._metadata.properties,
             TableProperties.MANIFEST_TARGET_SIZE_BYTES,
             TableProperties.MANIFEST_TARGET_SIZE_BYTES_DEFAULT,
         )
-        chosen: list[ManifestFile] = []
-        files = size = 0
-        for manifest in sorted(manifests, key=_files):
-            size += manifest.manifest_length
-            if size > (limit or 0) or (len(chosen) > 1 and _files(manifest) > 2 * files):
-                break
-            chosen.append(manifest)
-            files += _files(manifest)
+        light = lightest(manifests, _files)
+        sizes = accumulate(manifest.manifest_length for manifest in light)
+        chosen = [manifest for manifest, size in zip(light, sizes, strict=True) if size <= (limit or 0)]
         return chosen if len(chosen) > 1 else []
 
     def _existing(self, manifests: Iterable[ManifestFile]) -> Iterable[ManifestEntry]:

@@ -78,6 +78,14 @@ class Layout:
 
 
 @dataclass(frozen=True)
+class DeleteFile:
+    """A live position-delete file."""
+
+    path: str
+    rows: int
+
+
+@dataclass(frozen=True)
 class StoredFile:
     """A live data file, as its manifest describes it."""
 
@@ -90,8 +98,8 @@ class StoredFile:
     """As in the manifest: a day is a number."""
     bounds: Mapping[str, tuple[Any, Any]] = field(default_factory=dict)
     """Column → (not above any value, not below any); timestamps are microseconds, texts may be cut. Absent: unknown."""
-    deletes: tuple[str, ...] = ()
-    """Position-delete files that may name it."""
+    deletes: tuple[DeleteFile, ...] = ()
+    """Those that may name it."""
 
 
 class DeadRows:
@@ -103,7 +111,7 @@ class DeadRows:
 
     def of(self, file: StoredFile) -> Positions:
         """The positions of a file that are deleted, perhaps some of them twice."""
-        named = [self._read(path).get(file.path, NO_POSITIONS) for path in file.deletes]
+        named = [self._read(delete.path).get(file.path, NO_POSITIONS) for delete in file.deletes]
         return np.concatenate(named) if named else NO_POSITIONS
 
     def _read(self, path: str) -> Mapping[str, Positions]:
@@ -271,12 +279,12 @@ class _Deletes:
             else:
                 self._by_partition[_place(entry.data_file)].append(delete)
 
-    def naming(self, entry: ManifestEntry) -> tuple[str, ...]:
+    def naming(self, entry: ManifestEntry) -> tuple[DeleteFile, ...]:
         path = entry.data_file.file_path
         own = (delete for delete in self._by_path.get(path, ()) if delete.place == _place(entry.data_file))
         shared = (delete for delete in self._by_partition.get(_place(entry.data_file), ()) if delete.may_name(path))
         number = entry.sequence_number or 0
-        return tuple(delete.path for kind in (own, shared) for delete in kind if delete.number >= number)
+        return tuple(delete.file for kind in (own, shared) for delete in kind if delete.number >= number)
 
 
 class _Delete:
@@ -284,7 +292,8 @@ class _Delete:
 
     def __init__(self, entry: ManifestEntry) -> None:
         file = entry.data_file
-        self.path, self.place, self.number = file.file_path, _place(file), entry.sequence_number or 0
+        self.file = DeleteFile(file.file_path, file.record_count)
+        self.place, self.number = _place(file), entry.sequence_number or 0
         self.lower, self.upper = _bound(file.lower_bounds, ""), _bound(file.upper_bounds, chr(0x10FFFF))
 
     def may_name(self, path: str) -> bool:
@@ -305,7 +314,9 @@ def _partition(file: DataFile) -> tuple[Any, ...]:
     return tuple(file.partition[at] for at in range(len(file.partition)))
 
 
-def _stored(table: Table, file: DataFile, columns: Sequence[NestedField], deletes: tuple[str, ...]) -> StoredFile:
+def _stored(
+    table: Table, file: DataFile, columns: Sequence[NestedField], deletes: tuple[DeleteFile, ...]
+) -> StoredFile:
     if file.file_format != FileFormat.PARQUET:
         raise PermanentError(f"{_name(table)} has files that are not Parquet; rewrite them, then try again")
     sides = file.lower_bounds or {}, file.upper_bounds or {}

@@ -149,11 +149,11 @@ def judge_cells(unit: Unit, cells: pa.Table, plan: FlattenPlan, kinds: Mapping[s
         return Written(kinds=kinds, lacks_columns=True)
     io = unit.target.layout.io()
     events = cells.filter(cells.column("rule").is_null())
-    stored = _stored(io, unit.target, "record_key", events.column("record_key"), standardize.STORED)
+    stored = _stored(io, unit.target, work.key, events.column(work.key), standardize.STORED)
     positions = dict(zip(plan.expected, plan.columns, strict=True))
     done = standardize.standardized(cells, stored, columns, positions)
     rows = _stamped(done.rows, work.batch).append_column("topic_name", _always(work.batch.topic, len(done.rows)))
-    written = _files(io, unit, rows, stored, done.replaced, "record_key")
+    written = _files(io, unit, rows, stored, done.replaced)
     return replace(
         written, read=len(cells), counts=done.counts, errors=_errors(io, unit, done.bad, work.batch, work.raw)
     )
@@ -172,12 +172,12 @@ def curate_unit(unit: Unit, secret: bytes | None) -> Written:
         pc.and_(pc.greater(number, batch.source_from or 0), pc.less_equal(number, batch.source_to))
     )
     io = unit.target.layout.io()
-    stored = _stored(io, unit.target, "idempotency_key", changed.column("idempotency_key"), curate.STORED)
+    stored = _stored(io, unit.target, work.key, changed.column(work.key), curate.STORED)
     done = curate.curated(changed, stored, schema, sources, secret)
     rows = _stamped(done.rows, batch).append_column(
         "_schema_version", pa.repeat(pa.scalar(batch.schema_version, pa.int32()), len(done.rows))
     )
-    written = _files(io, unit, rows, stored, done.replaced, "idempotency_key")
+    written = _files(io, unit, rows, stored, done.replaced)
     return replace(written, read=len(changed), counts=done.counts, errors=_errors(io, unit, done.bad, batch, work.raw))
 
 
@@ -209,10 +209,10 @@ def _stored(io: FileIO, target: Place, key: str, keys: pa.ChunkedArray, columns:
     return pa.concat_tables(found) if found else None
 
 
-def _files(io: FileIO, unit: Unit, rows: pa.Table, stored: pa.Table | None, replaced: pa.Array, key: str) -> Written:
+def _files(io: FileIO, unit: Unit, rows: pa.Table, stored: pa.Table | None, replaced: pa.Array) -> Written:
     """Write new rows, and the positions of those they replace."""
     layout = unit.target.layout
-    files = write_rows(io, layout, rows, sort_by=(key,)) if len(rows) else []
+    files = write_rows(io, layout, rows, sort_by=(unit.work.key,)) if len(rows) else []
     deletes = []
     if stored is not None and len(replaced):
         old = stored.select([_FILE, _POSITION]).take(replaced)
