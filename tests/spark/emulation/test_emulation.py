@@ -203,9 +203,11 @@ def test_a_batch_of_standardized_that_loses_rows_is_found(landed: Emulation, mon
         return done._replace(rows=done.rows.filter(pc.invert(is_lost)), replaced=done.replaced.filter(pc.invert(stays)))
 
     monkeypatch.setattr(standardize, "standardized", some_lost)
-    # What files hold and what a commit added is counted, and would stop the topics; and so is what Curated reads.
+    # What files hold, what a commit added and what it replaced are counted, and each would stop the topics; and so is
+    # what Curated reads.
     monkeypatch.setattr(Prepared, "check", lambda prepared: prepared.counts.check())
     monkeypatch.setattr(commit, "check_added", lambda *_: None)
+    monkeypatch.setattr(commit, "check_replaced", lambda *_: None)
     results = run_cycle(landed.runtime.platform, list(TOPICS))
     assert all("rows of Standardized batch" in (result.reason or "") for result in results), results
     verdict = landed.verify()
