@@ -1,6 +1,5 @@
 """The whole pipeline as a dict of keys: the oracle the real one is compared with, cell by cell."""
 
-from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -35,7 +34,7 @@ FOUR = ["inserted", "updated", "unchanged", "errors"]
 ODD = ["version_missing", "version_fallback", "period_fallback", "publish_time_ahead", "missing_keys"]
 STANDARDIZED_COUNTS = ["read", *FIVE, *ODD, "conflicting_copies"]
 FREE_COUNTS = ["read", "inserted", "parse_errors", *ODD]
-CURATED_COUNTS = ["read", *FOUR, "behind", "cross_period"]
+CURATED_COUNTS = ["read", *FOUR, "behind", "cross_period", "kept_older", "replaced_older"]
 
 # Where keys and periods are looked for when the schema names no path: as good as named by it.
 DEFAULT_PATHS = {KEY_PATH, *PERIOD_PATHS}
@@ -61,8 +60,10 @@ class Model:
     curated_totals: Counts = field(default_factory=lambda: dict.fromkeys(CURATED_COUNTS, 0))
     batch_seq: int = 0
     curated_seq: int = 0
-    raw: dict[str, RawRow] = field(default_factory=dict)
-    """The first copy of every message that was read."""
+    arrived: dict[str, dict[str, Row]] = field(default_factory=dict)
+    """All versions of each key that are in RAW, by message: the first copy of each."""
+    _new: set[str] = field(default_factory=set)
+    """The keys that have arrivals which Curated has not looked at."""
 
     def set_schema(self, schema: Schema | None) -> None:
         """Applies to what is standardized and curated from now on."""
@@ -75,8 +76,6 @@ class Model:
         if not raw_rows:
             return counts
         self.batch_seq += 1
-        for raw in sorted(raw_rows, key=lambda raw: (raw.ingestion_ts, raw.publish_time)):
-            self.raw.setdefault(raw.message_id, raw)
         by_key: dict[str, list[Row]] = {}
         for raw in raw_rows:
             row = self._parse(raw, counts)
@@ -86,8 +85,11 @@ class Model:
         seen = {path for found in flat if not isinstance(found, Bad) for path in found.cells}
         self.names = register(self.names, seen & self._exempt())
         self._evolve({path for rows in by_key.values() for row in rows for path in row.cells})
-        for rows in by_key.values():
+        for key, rows in by_key.items():
             self._upsert(rows, counts)
+            self._new.add(key)
+            for row in sorted(rows, key=lambda row: (row.ingestion_ts, row.publish_time)):
+                self.arrived.setdefault(key, {}).setdefault(row.message_id, row)
         _add(self.totals, counts)
         assert counts["read"] == sum(counts[name] for name in FIVE), counts
         return counts
@@ -102,6 +104,9 @@ class Model:
             if row.batch_seq > self.curated_seq or row.record_key in again:
                 counts["read"] += 1
                 self._curate_row(row, counts)
+        for key in self._new:
+            self._keep_older(self.standardized[key], counts)
+        self._new = set()
         self.curated_seq = self.batch_seq
         _add(self.curated_totals, counts)
         assert counts["read"] == sum(counts[name] for name in FOUR), counts
@@ -109,30 +114,15 @@ class Model:
 
     def rebuild(self, raw_rows: Iterable[RawRow]) -> None:
         """Standardized anew from all of RAW, then Curated from it, both under the present schema."""
-        self.standardized, self.totals = {}, dict.fromkeys(STANDARDIZED_COUNTS, 0)
+        self.standardized, self.totals, self.arrived = {}, dict.fromkeys(STANDARDIZED_COUNTS, 0), {}
         self.standardize(raw_rows)
         self.recurate()
 
     def recurate(self) -> None:
-        """Curated anew from Standardized; a key whose newest version fails keeps the one it had if that passes."""
-        had, self.curated = self.curated, {}
+        """Curated anew, from Standardized and all versions in RAW."""
+        self.curated, self.curated_seq, self._new = {}, 0, set(self.arrived)
         self.curated_totals = dict.fromkeys(CURATED_COUNTS, 0)
-        self.curated_seq = 0
         self.curate()
-        current = {row.message_id for row in self.standardized.values()}
-        older = [self._parse(self.raw[row.source.message_id], Counter()) for row in had.values()]
-        chosen: dict[str, Row] = {}
-        for row in older:
-            newest = self.standardized.get(row.record_key) if row else None
-            if row and newest and row.message_id not in current and row.version < newest.version:
-                known = chosen.get(row.record_key)
-                chosen[row.record_key] = row if known is None else max(known, row, key=lambda one: one.version)
-        for key, row in chosen.items():
-            values, failures = self._validate(row)
-            if not failures and row.idempotency_key not in self.curated:
-                seen = replace(row, first_seen_ts=self.standardized[key].first_seen_ts)
-                self.curated[row.idempotency_key] = CuratedRow(seen, self.schema.get("version"), values)
-                self.curated_totals["inserted"] += 1
 
     def failing(self) -> set[str]:
         """The record_keys whose current version is not the one in Curated."""
@@ -148,7 +138,8 @@ class Model:
         assert total["inserted"] == rows, total
         assert total["read"] == rows + sum(total[name] for name in FIVE[1:]), total
         assert len(self.parse_errors) <= total["parse_errors"], total
-        assert self.curated_totals["inserted"] == len(self.curated), self.curated_totals
+        curated = self.curated_totals
+        assert curated["inserted"] + curated["kept_older"] - curated["replaced_older"] == len(self.curated), curated
         if self.curated_seq < self.batch_seq:
             return
         failing, behind = self.failing(), self.behind()
@@ -157,8 +148,17 @@ class Model:
         for row in self.curated.values():
             assert row.source.version <= self.standardized[row.source.record_key].version, row
 
+    def newest_passing(self) -> dict[str, str]:
+        """What Curated has to be under the present schema, whatever the batches were: of each key a message."""
+        found: dict[str, str] = {}
+        for versions in self.arrived.values():
+            for row in sorted(versions.values(), key=lambda row: row.version):
+                if not self._validate(row)[1]:
+                    found[row.idempotency_key] = row.message_id
+        return found
+
     def boundary_free(self) -> dict[str, Any]:
-        """What may not depend on the batches; of Curated only the keys that are not failing."""
+        """What may not depend on the batches."""
         total, failing = self.totals, self.failing()
         return {
             "rows": {
@@ -170,9 +170,7 @@ class Model:
             "totals": {name: total[name] for name in FREE_COUNTS},
             "failing": {key: self.errors.get(self.standardized[key].message_id) for key in failing},
             "curated": {
-                key: (row.source.version, row.source.period_reference, row.values)
-                for key, row in self.curated.items()
-                if row.source.record_key not in failing
+                key: (row.source.version, row.source.period_reference, row.values) for key, row in self.curated.items()
             },
         }
 
@@ -255,6 +253,27 @@ class Model:
             counts["updated" if stored else "inserted"] += 1
             counts["cross_period"] += stored is not None and stored.source.period_reference != row.period_reference
             self.curated[row.idempotency_key] = CuratedRow(row, self.schema.get("version"), values)
+
+    def _keep_older(self, newest: Row, counts: Counts) -> None:
+        """Where the newest version fails, the next one that passes, unless Curated has that or a newer one."""
+        key = newest.idempotency_key
+        if key is None or self._message_in_curated(newest) == newest.message_id:
+            return
+        stored = self.curated.get(key)
+        for row in sorted(self.arrived[newest.record_key].values(), key=lambda row: row.version, reverse=True):
+            if row.version >= newest.version or (stored and row.version <= stored.source.version):
+                continue
+            values, failures = self._validate(row)
+            if failures:
+                self.errors[row.message_id] = failures
+                continue
+            counts["kept_older"] += 1
+            counts["replaced_older"] += stored is not None
+            counts["behind"] += stored is None and newest.batch_seq > self.curated_seq
+            counts["cross_period"] += stored is not None and stored.source.period_reference != row.period_reference
+            kept = replace(row, first_seen_ts=newest.first_seen_ts)
+            self.curated[key] = CuratedRow(kept, self.schema.get("version"), values)
+            return
 
     def _validate(self, row: Row) -> tuple[dict[str, Any], list[Failure]]:
         values: dict[str, Any] = {}

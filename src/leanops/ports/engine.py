@@ -42,6 +42,8 @@ class StandardizeWork:
     """Where only a part of RAW is read: the days of publication."""
     secret: bytes | None = field(default=None, repr=False)
     """The key of HMACs."""
+    is_curated_next: bool = False
+    """Whether to note which versions are superseded, for the batch of Curated that comes next."""
     key: ClassVar = "record_key"
     """The column that tells rows of the target apart."""
 
@@ -69,6 +71,10 @@ class CurateWork:
     schema: Schema
     paths: Mapping[str, str]
     """The columns of Standardized: path → name."""
+    expected: Mapping[str, Kind] = field(default_factory=dict)
+    """What earlier batches of Standardized had; any other path gets its cells too, only more slowly."""
+    versions: "Sequence[Versions] | None" = None
+    """What may be a version in the batch's part of RAW that is not in Standardized; None: it is looked for in RAW."""
     periods: tuple[str | None, ...] | None = None
     """Where only a part of Standardized is read: its periods."""
     secret: bytes | None = field(default=None, repr=False)
@@ -76,8 +82,32 @@ class CurateWork:
     key: ClassVar = "idempotency_key"
     """The column that tells rows of the target apart."""
 
+    @property
+    def keys(self) -> Keys:
+        """How keys are made of events."""
+        return self.schema.keys
+
 
 Work = StandardizeWork | CurateWork
+
+
+@dataclass(frozen=True)
+class Versions:
+    """A file that names versions of keys, and where in RAW each of them is; no table has it."""
+
+    path: str
+    rows: int
+
+
+@dataclass(frozen=True)
+class Fold:
+    """A table with many small files, as the batch that noticed them left it."""
+
+    target: Target
+    key: str
+    """The column that tells its rows apart."""
+    summary: Mapping[str, str]
+    """What the commit says of itself."""
 
 
 @dataclass(frozen=True)
@@ -97,6 +127,8 @@ class Written:
     deletes: tuple[Any, ...] = ()
     errors: tuple[Any, ...] = ()
     """Files as the engine knows them: rows, positions of replaced rows, and rows of the error table."""
+    superseded: tuple[Versions, ...] = ()
+    """Standardized: the versions that are not the newest of their key. Whoever asked for them discards them."""
     known_errors: frozenset[str] = frozenset()
     """The files with error rows of its topic that the batch was held against."""
     many_files: bool = False
@@ -116,6 +148,7 @@ class Written:
             files=(*self.files, *other.files),
             deletes=(*self.deletes, *other.deletes),
             errors=(*self.errors, *other.errors),
+            superseded=(*self.superseded, *other.superseded),
         )
 
 
@@ -135,7 +168,10 @@ class Engine(Protocol):
         """Write the files of batches; what fails is that batch's alone."""
 
     def curate(self, works: Sequence[CurateWork]) -> "Sequence[Written | Exception]":
-        """Write the files of batches; what fails is that batch's alone."""
+        """Write the files of batches; what fails is that batch's alone.
+
+        Where a batch says so, the older versions of keys whose newest one fails are judged, too.
+        """
 
     def add_errors(self, table: str, written: Mapping[str, Written]) -> Sequence[str]:
         """Add the error rows of the batches of several topics in one commit, each row once.
@@ -149,10 +185,10 @@ class Engine(Protocol):
         Raises CommitRefusedError where the table has moved since; then the files are removed.
         """
 
-    def fold(self, works: Sequence[Work]) -> "Sequence[Exception | None]":
-        """Put the rows of small files of the targets into fewer, larger ones; no row is changed.
+    def fold(self, folds: Sequence[Fold]) -> "Sequence[Exception | None]":
+        """Put the rows of small files into fewer, larger ones, on the target's base alone; no row is changed.
 
-        Where it fails, or the table moves meanwhile, the table stays as it is.
+        Where it fails, or the table has moved, the table stays as it is.
         """
 
     def discard(self, target: Target, written: Written) -> None:

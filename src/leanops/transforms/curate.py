@@ -48,6 +48,12 @@ def curated(
     changed: pa.Table, stored: pa.Table | None, schema: Schema, sources: list[Source], secret: bytes | None
 ) -> Curated:
     """Judge rows of Standardized by a schema, and the good ones against the stored rows of their keys."""
+    keys = changed.column(KEY).drop_null()
+    if len(pc.unique(keys)) != len(keys):
+        raise UnbalancedBatchError(
+            "Standardized has several rows of one key, which another tool must have written; rebuild it with: "
+            "leanops rebuild TOPIC"
+        )
     values, failures = judged(_one_batch(changed), sources, secret)
     is_bad = _numpy(failures.is_valid())
     against = _against(changed, stored)
@@ -99,15 +105,15 @@ def _against(rows: pa.Table, stored: pa.Table | None) -> _Against:
     places = at.fill_null(0).combine_chunks()
     matched = stored.take(places)
     is_same = is_stored & _numpy(pc.equal(rows.column("message_id"), matched.column("message_id")).fill_null(False))
-    is_newer = is_stored & ~is_same & _is_newer(rows, matched)
+    is_newer = is_stored & ~is_same & is_newer_than(rows, matched)
     months = np.abs(_months(rows.column("period_reference")) - _months(matched.column("period_reference")))
     return _Against(is_stored, is_newer, is_same, places.to_numpy(), np.where(is_stored, months, 0))
 
 
-def _is_newer(rows: pa.Table, matched: pa.Table) -> Flags:
+def is_newer_than(rows: pa.Table, matched: pa.Table) -> Flags:
     """Whether each row is a newer version than the one beside it: by number, time, publication, message, in this order.
 
-    NULL is older than any value.
+    NULL is older than any value, and a row beside which there is nothing is newer.
     """
     is_newer, is_open = np.zeros(len(rows), bool), np.ones(len(rows), bool)
     for one, other in zip(_version(rows), _version(matched), strict=True):

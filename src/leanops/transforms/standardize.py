@@ -10,6 +10,8 @@ import pyarrow.compute as pc
 
 from leanops.domain.payload.evolution import ColumnPlan
 from leanops.transforms.keys import COUNTED, order_time
+from leanops.transforms.older import PLACE
+from leanops.transforms.older import VERSION as OF_VERSIONS
 from leanops.transforms.quarantine import failures_of_parsing, failures_of_unknown_fields
 from leanops.transforms.verdicts import DUPLICATE, INSERTED, SUPERSEDED, UPDATED, verdicts
 
@@ -17,6 +19,7 @@ COMPARED = ("record_key", "message_id", "_version", "last_updated_ts", "publish_
 """What decides between the versions of a key, beside the time of order."""
 STORED = (*COMPARED, "ingestion_ts", "first_seen_ts", "period_reference")
 """The columns of the table that a batch is held against."""
+SUPERSEDED_COLUMNS = (*OF_VERSIONS, *PLACE)
 _NUMBERS = ("inserted", "updated", "duplicates", "superseded")
 
 
@@ -30,6 +33,8 @@ class Standardized(NamedTuple):
     bad: pa.Table
     """Messages that get a row in the error table."""
     counts: dict[str, int]
+    superseded: pa.Table
+    """What is known of the versions that are not the newest of their key, and where in RAW each is."""
 
 
 def standardized(
@@ -42,7 +47,7 @@ def standardized(
     events = cells.filter(cells.column("rule").is_null())
     bad = failures_of_parsing(cells.filter(cells.column("rule").is_valid()))
     if columns.refused:
-        refused = _refused(events, columns.columns, positions)
+        refused = paths_without_column(events, columns.columns, positions)
         is_refused = refused.is_valid()
         bad = pa.concat_tables([bad, failures_of_unknown_fields(events.filter(is_refused), refused.drop_null())])
         events = events.filter(pc.invert(is_refused))
@@ -50,9 +55,11 @@ def standardized(
     verdict = judged.column("verdict")
     is_winner = pc.is_in(verdict, value_set=pa.array([INSERTED, UPDATED]))
     won, winners = judged.filter(is_winner), events.filter(is_winner)
-    rows = _table_rows(winners, won.column("first_seen_ts"), columns.columns, positions)
+    rows = table_rows(winners, won.column("first_seen_ts"), columns.columns, positions)
     replaced = won.filter(pc.equal(won.column("verdict"), UPDATED)).column("stored_row")
-    return Standardized(rows, replaced.combine_chunks(), bad, {**_counted(events, judged), "parse_errors": len(bad)})
+    counts = {**_counted(events, judged), "parse_errors": len(bad)}
+    superseded = events.filter(pc.equal(verdict, SUPERSEDED)).select(SUPERSEDED_COLUMNS)
+    return Standardized(rows, replaced.combine_chunks(), bad, counts, superseded)
 
 
 def _compared(events: pa.Table, stored: pa.Table | None) -> pa.Table:
@@ -85,7 +92,7 @@ def _true(flags: pa.ChunkedArray) -> int:
     return int(pc.sum(flags).as_py() or 0)
 
 
-def _table_rows(
+def table_rows(
     events: pa.Table, first_seen: pa.ChunkedArray, columns: Mapping[str, str], positions: Mapping[str, str]
 ) -> pa.Table:
     """The events in the table's own columns; each path's text is in its column or in `_rescued`."""
@@ -127,7 +134,7 @@ def _rescued(
     return pa.array(written, pa.string())
 
 
-def _refused(events: pa.Table, columns: Mapping[str, str], positions: Mapping[str, str]) -> pa.Array:
+def paths_without_column(events: pa.Table, columns: Mapping[str, str], positions: Mapping[str, str]) -> pa.Array:
     """The paths of each event that have no column, sorted; NULL where it has none of them."""
     found: dict[int, set[str]] = {}
     for at, cells in _extra(events).items():

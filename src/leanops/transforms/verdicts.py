@@ -6,6 +6,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from leanops.domain.errors import UnbalancedBatchError
+
 INSERTED, UPDATED, DUPLICATE, SUPERSEDED = VERDICTS = ("inserted", "updated", "duplicate", "superseded")
 _NEVER = int(np.iinfo(np.int64).max)
 """Later than any time."""
@@ -61,9 +63,12 @@ def _of_repeated_keys(rows: pa.Table, keys: Numbers) -> _Found:
     versions = _ranks(rows.column("_version"))
     newest = _first(np.lexsort((number, -messages, -order, -updated, -versions, is_copy, keys)), keys)
     is_newest = newest == np.arange(len(rows))
-    # A key has one stored row, unless another tool wrote to the table: then it is the one of the last period.
     stored = np.flatnonzero(is_stored)
-    stored = stored[np.argsort(_ranks(rows.column("stored_period"))[stored], kind="stable")]
+    if len(np.unique(keys[stored])) != len(stored):
+        raise UnbalancedBatchError(
+            "Standardized has several rows of one key, which another tool must have written; rebuild it with: "
+            "leanops rebuild TOPIC"
+        )
     stored_at = np.full(keys.max() + 1, -1)
     stored_at[keys[stored]] = stored
     first_seen = np.full(keys.max() + 1, _NEVER)

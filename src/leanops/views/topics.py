@@ -5,7 +5,7 @@ from datetime import datetime
 
 from leanops.domain.errors import LeanOpsError
 from leanops.domain.table.definitions import CURATED_SYSTEM_COLUMNS, RAW, STANDARDIZED_SYSTEM_COLUMNS
-from leanops.domain.table.history import Snapshot, TableView, is_ancestor, watermark_from
+from leanops.domain.table.history import KIND, Snapshot, TableView, is_ancestor, watermark_from
 from leanops.views.sources import Sources, time_of
 
 
@@ -54,7 +54,7 @@ def _state(view: TableView, snapshot: Snapshot) -> TableState:
     return TableState(
         snapshot=str(snapshot.snapshot_id),
         at=time_of(when) if when else None,
-        kind="rebuild" if is_rebuild else "batch" if mark else "other",
+        kind="rebuild" if is_rebuild else "batch" if mark else snapshot.summary.get(KIND, "other"),
         batch=mark.batch_id if mark else None,
         rows=mark.totals.rows if mark else None,
         place=_place(view, snapshot),

@@ -206,8 +206,7 @@ def test_a_rollback_over_a_rebuild_killed_at_each_of_its_steps_comes_to_its_end(
         roll_back_topic(at, plan_rollback(at, "orders", snapshot=head), accept=Accept.ALL)
 
     assert story.killed_at_every_step(work, story.curated()) > 15
-    # Curated is made anew from the Standardized that is back, beside the one that was live.
-    then.raw, then.curated = story.model.raw, story.model.curated
+    # Curated is rebuilt from the Standardized that is back, and from RAW as far as that one had read it.
     then.recurate()
     story.model = replace_errors(then, story.model)
     assert_rolled_back(story)

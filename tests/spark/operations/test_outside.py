@@ -319,3 +319,23 @@ def test_a_rebuild_reads_a_day_before_the_gregorian_calendar(world: World) -> No
     world.cycle()
     rebuild_topic(world.platform(), "orders")
     assert len(world.curated("orders")) == 2
+
+
+def test_a_cycle_that_rebuilds_curated_asks_before_keys_leave_that_a_stricter_schema_refuses(world: World) -> None:
+    world.add("orders", schema_text(column("a", type="BIGINT")))
+    world.publish("orders", numbers(0, 4))
+    world.cycle()
+    name = world.databases.standardized_table("orders")
+    catalog = world.embedded.platform.catalog
+    before = catalog.load(name).head
+    stricter = schema_text(column("a", type="BIGINT"), column("b", path="$.b", cde=True), version=2)
+    deploy_schema(world.platform(), "orders", stricter, "f", Consent(recurate=False))
+    world.publish("orders", numbers(4, 6, b="there"))
+    world.cycle()
+    catalog.roll_back(name, before, only_at=catalog.load(name).head)
+    result = world.cycle()["orders"]
+    assert "4 keys" in str(result.reason)
+    assert sorted(row["a"] for row in world.curated("orders")) == list(range(6))
+    assert unfinished_operation(world.platform(), "orders") is not None
+    resume(world.platform(), "orders", accept=4)
+    assert sorted(row["a"] for row in world.curated("orders")) == [4, 5]

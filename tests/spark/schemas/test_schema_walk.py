@@ -141,6 +141,8 @@ def test_from_unknown_to_curated_and_through_every_kind_of_change(world: World) 
 
 
 def quarantined(world: World, done: Deployed) -> set[tuple[str, ...]]:
-    """The messages and rules the operation put into errors."""
-    rows = [row for row in world.errors(world.databases.errors, TOPIC) if row["schema_version"] == done.schema.version]
+    """The newest versions the operation put into errors, and the rules they break."""
+    current = {row["message_id"] for row in world.standardized(TOPIC)}
+    errors = [row for row in world.errors(world.databases.errors, TOPIC) if row["message_id"] in current]
+    rows = [row for row in errors if row["schema_version"] == done.schema.version]
     return {(row["message_id"], *sorted(one["rule"] for one in row["failures"])) for row in rows}

@@ -272,3 +272,13 @@ def test_snapshots_a_consumer_still_needs_are_kept(hub: Hub) -> None:
     raw = hub.platform.catalog.load("iceberg_raw_db.orders_staging")
     found = new_range(raw, seen)
     assert (found.start, found.rows, found.is_gap) == (seen.source_to, SNAPSHOTS_BEFORE_EXPIRY + 10, False)
+
+
+def test_events_land_whatever_is_wrong_with_their_schema(hub: Hub, tmp_path: Path) -> None:
+    flush_times(hub, SNAPSHOTS_BEFORE_EXPIRY + 1)
+    active = next(tmp_path.rglob("schemas")) / "orders" / "active" / "schema.json"
+    active.parent.mkdir(parents=True, exist_ok=True)
+    active.write_text("{ broken")
+    hub.buffer.put([record("last")])
+    flushed = hub.flush()
+    assert (flushed.records, flushed.failures) == (1, {})

@@ -12,7 +12,7 @@ from leanops.domain.event.record import raw_record
 from leanops.domain.failures import Rule
 from leanops.usecases.dlq.drain import Drained, drain
 from leanops.usecases.ingest.archive import DeadLetter, archive
-from leanops.usecases.ingest.deliver import deliver
+from leanops.usecases.ingest.deliver import SNAPSHOTS_BEFORE_EXPIRY, deliver
 from leanops.usecases.platform import no_step
 from leanops.usecases.topics.registry import add_topic
 from tests.support.builders import NOW_MS, Clock, stalled
@@ -34,6 +34,10 @@ def hub(tmp_path: Path, clock: Clock) -> Iterator[Hub]:
         yield hub
 
 
+def record(message_id: str) -> bytes:
+    return raw_record(Envelope("orders", message_id, NOW_MS * 1000, payload="{}"), "{}", NOW_MS)
+
+
 def kill(step: str) -> None:
     if step == "before forget":
         raise Abandoned(step)
@@ -43,8 +47,7 @@ def kill(step: str) -> None:
 def test_a_flush_whose_claim_was_taken_over_is_in_raw_once(
     hub: Hub, tmp_path: Path, clock: Clock, step: Callable[[str], None]
 ) -> None:
-    envelopes = [Envelope("orders", name, NOW_MS * 1000, payload="{}") for name in ("m1", "m2")]
-    hub.buffer.put([raw_record(envelope, "{}", NOW_MS) for envelope in envelopes])
+    hub.buffer.put([record("m1"), record("m2")])
 
     def take_over() -> None:
         clock.advance(CLAIM_S)
@@ -56,6 +59,24 @@ def test_a_flush_whose_claim_was_taken_over_is_in_raw_once(
     assert (flushed.records, flushed.failures) == (2, {})
     assert hub.ids() == ["m1", "m2"]
     assert hub.flush() is None
+
+
+def test_a_flush_that_another_finished_and_whose_snapshot_has_expired_since_is_not_landed_again(
+    hub: Hub, tmp_path: Path, clock: Clock
+) -> None:
+    hub.buffer.put([record("m1"), record("m2")])
+
+    def take_over() -> None:
+        clock.advance(CLAIM_S)
+        with hub_in(tmp_path, clock=clock) as other:
+            assert other.flush().records == 2
+            for number in range(SNAPSHOTS_BEFORE_EXPIRY + 1):
+                other.buffer.put([record(f"x{number:03}")])
+                assert other.flush().records == 1
+
+    late = stalled(hub.platform, take_over, at="iceberg_raw_db.orders_staging", after="before land")
+    deliver(replace(hub.stream, platform=late), now=True)
+    assert hub.ids() == ["m1", "m2", *(f"x{number:03}" for number in range(SNAPSHOTS_BEFORE_EXPIRY + 1))]
 
 
 def dead_letter(message_id: str) -> DeadLetter:

@@ -15,8 +15,13 @@ from leanops.adapters.iceberg.options import TaskRules
 from leanops.domain.errors import CommitRefusedError, RetryableError
 from leanops.domain.table.history import foreign_snapshots
 from leanops.domain.table.outcome import Outcome
-from leanops.ports.engine import StandardizeWork, Work
+from leanops.ports.engine import Fold, StandardizeWork
 from leanops.runtimes.embedded import Embedded
+from leanops.usecases.cycle import run
+from leanops.usecases.cycle.run import TopicResult
+from leanops.usecases.leases import unlock
+from leanops.usecases.pipeline.run_history import record
+from leanops.usecases.platform import Platform
 from tests.oracle.model import Model
 from tests.oracle.streams import SCHEMA, make_stream
 from tests.support.verify import assert_counts, assert_tables
@@ -142,23 +147,42 @@ def test_a_message_that_two_tasks_refuse_has_one_error_row(world: World) -> None
 class FailsToFold(Wrapped):
     """An engine that folds nothing."""
 
-    def fold(self, works: list[Work]) -> list[Exception | None]:
-        return [RetryableError("the disk is full") for _ in works]
+    def fold(self, folds: list[Fold]) -> list[Exception | None]:
+        return [RetryableError("the disk is full") for _ in folds]
 
 
-def test_a_table_of_many_small_files_is_folded_after_its_batch(world: World) -> None:
+@pytest.fixture
+def folding(world: World) -> World:
+    """A topic whose batches add one file to each table; three are many."""
     columns = [{"name": "amount", "path": "$.amount", "type": "INT"}]
     world.tasks = TaskRules(fold_files=3)
     world.add("orders", json.dumps({**SCHEMA, "payload_columns": columns, "keys": {"idempotency_key": "$.key"}}))
-    tables = [world.databases.standardized_table("orders"), world.databases.curated_table("orders")]
+    return world
+
+
+def tables_of(world: World) -> list[str]:
+    return [world.databases.standardized_table("orders"), world.databases.curated_table("orders")]
+
+
+def files_in(world: World) -> list[int]:
+    """How many files each table has."""
+    return [len(world.embedded.catalog.load_table(table).inspect.files()) for table in tables_of(world)]
+
+
+def one_more(world: World, number: int, engine: Any = None) -> TopicResult:
+    """A cycle with one event more."""
+    payload = json.dumps({"key": f"k{number}", "amount": number})
+    world.publish("orders", [replace(FIRST, message_id=f"m{number}", json_payload=payload)])
+    return world.cycle(world.platform(engine=lambda: engine or world.engine()))["orders"]
+
+
+def test_a_table_of_many_small_files_is_folded_after_its_batch(folding: World) -> None:
+    world, tables = folding, tables_of(folding)
     files, warned = list[int](), list[str]()
     for number in range(5):
-        payload = json.dumps({"key": f"k{number}", "amount": number})
-        world.publish("orders", [replace(FIRST, message_id=f"m{number}", json_payload=payload)])
-        engine = FailsToFold(world.engine()) if number == 3 else world.engine()
-        result = world.cycle(world.platform(engine=lambda engine=engine: engine))["orders"]
+        result = one_more(world, number, FailsToFold(world.engine()) if number == 3 else None)
         assert result.outcome == Outcome.DONE
-        files += {len(world.embedded.catalog.load_table(table).inspect.files()) for table in tables}
+        files += set(files_in(world))
         warned += result.warnings
     # It is looked for where a batch is planned: the fourth finds three files, and the fifth four.
     assert files == [1, 2, 3, 4, 1]
@@ -166,3 +190,34 @@ def test_a_table_of_many_small_files_is_folded_after_its_batch(world: World) -> 
     assert len(world.curated("orders")) == 5
     views = [world.platform().catalog.load(table) for table in tables]
     assert [foreign_snapshots(view) for view in views if view] == [[], []]
+
+
+def test_a_table_of_which_only_the_fold_is_kept_still_knows_how_far_it_has_come(folding: World) -> None:
+    for number in range(4):
+        one_more(folding, number)
+    assert files_in(folding) == [1, 1]
+    for name in tables_of(folding):
+        table = folding.embedded.catalog.load_table(name)
+        head = table.metadata.current_snapshot_id
+        older = [snapshot.snapshot_id for snapshot in table.snapshots() if snapshot.snapshot_id != head]
+        table.maintenance.expire_snapshots().by_ids(older).commit()
+        assert len(folding.embedded.catalog.load_table(name).snapshots()) == 1
+    assert folding.cycle()["orders"].outcome == Outcome.NO_NEW_DATA
+    result = one_more(folding, 4)
+    # Not a gap: only the new event was read.
+    assert (result.outcome, [layer.batch.is_gap for layer in result.layers.values()]) == (Outcome.DONE, [False, False])
+    assert [layer.counts["read"] for layer in result.layers.values()] == [1, 1]
+    assert len(folding.standardized("orders")) == len(folding.curated("orders")) == 5
+
+
+def test_who_has_lost_the_lease_does_not_fold(folding: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(3):
+        one_more(folding, number)
+
+    def recorded_late(platform: Platform, *args: Any) -> None:
+        record(platform, *args)
+        unlock(folding.platform(), "topic/orders")
+
+    monkeypatch.setattr(run, "record", recorded_late)
+    result = one_more(folding, 3)
+    assert (result.outcome, result.warnings, files_in(folding)) == (Outcome.DONE, [], [4, 4])

@@ -8,13 +8,14 @@ from hypothesis import strategies as st
 
 from leanops.domain.errors import UnbalancedBatchError
 from leanops.domain.table import balance
-from leanops.domain.table.balance import CuratedCounts, StandardizedCounts, Totals
+from leanops.domain.table.balance import CuratedCounts, StandardizedCounts, Totals, added_rows
 from leanops.domain.table.warnings import of_standardized
 
 NUMBER = st.integers(0, 1_000_000)
 STANDARDIZED = ["inserted", "updated", "duplicates", "superseded", "parse_errors"]
 CURATED = ["inserted", "updated", "unchanged", "errors"]
-BESIDE = {*balance.BESIDE, "behind", "cross_period", "late_corrections", "cde_missing"}
+OLDER = {"judged_older", "kept_older", "replaced_older"}
+BESIDE = {*balance.BESIDE, "behind", "cross_period", "late_corrections", "cde_missing", *OLDER}
 
 
 @st.composite
@@ -55,7 +56,23 @@ def test_one_row_too_many_or_too_few_anywhere_is_refused(
     assert "\n" not in str(refused.value)
 
 
-@pytest.mark.parametrize("name", sorted(BESIDE))
+@pytest.mark.parametrize("counts", [(1, 2, 0), (2, 1, 2)], ids=["kept", "replaced"])
+def test_no_more_older_versions_are_kept_than_judged(counts: tuple[int, int, int]) -> None:
+    judged, kept, replaced = counts
+    with pytest.raises(UnbalancedBatchError, match="more older versions"):
+        CuratedCounts(1, 1, 0, 0, 0, judged_older=judged, kept_older=kept, replaced_older=replaced).check()
+
+
+def test_older_versions_count_among_the_rows_of_the_files() -> None:
+    counts = CuratedCounts(9, 4, 3, 0, 2, judged_older=5, kept_older=2, replaced_older=1)
+    counts.check()
+    assert (counts.added, counts.replaced) == (9, 4)
+    assert added_rows(asdict(counts)) == 9
+    # A watermark of an earlier version has no such counts.
+    assert added_rows({"inserted": 4, "updated": 3}) == 7
+
+
+@pytest.mark.parametrize("name", sorted(BESIDE - OLDER))
 def test_the_counts_beside_the_sum_do_not_matter_to_it(name: str) -> None:
     kinds = (StandardizedCounts(1, 1, 0, 0, 0, 0), CuratedCounts(1, 1, 0, 0, 0))
     beside = [replace(counts, **{name: 7}) for counts in kinds if hasattr(counts, name)]

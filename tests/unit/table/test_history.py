@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 from leanops.domain.errors import SourceRewrittenError
 from leanops.domain.table.balance import CuratedCounts, StandardizedCounts, Totals
 from leanops.domain.table.history import (
+    FOLD,
+    KIND,
     Snapshot,
     SourceRange,
     TableView,
@@ -17,6 +19,8 @@ from leanops.domain.table.history import (
     has_batch,
     has_moved,
     is_ancestor,
+    is_compaction,
+    is_same_data,
     new_range,
     valid_watermark,
     watermark_from,
@@ -181,6 +185,24 @@ def test_the_valid_watermark_has_the_greatest_batch_number_not_the_newest_snapsh
     mark = valid_watermark(late)
     assert mark is not None
     assert (mark.batch_seq, mark.source_to, mark.snapshot_id) == (3, 30, 2)
+
+
+def fold(snapshot_id: int, of: Snapshot) -> Snapshot:
+    return replace(
+        of, snapshot_id=snapshot_id, parent_id=of.snapshot_id, operation="replace", summary={**of.summary, KIND: FOLD}
+    )
+
+
+def test_a_fold_carries_on_the_watermark_and_is_no_batch() -> None:
+    batches = [marked(1, None, 1), marked(2, 1, 2)]
+    folded = fold(3, batches[-1])
+    whole = table(*batches, folded)
+    assert (folded.batch_id, watermark_from(folded), is_compaction(folded)) == (None, None, True)
+    assert has_batch(whole, "b2") == batches[-1]
+    assert is_same_data(whole, 2)
+    marks = valid_watermark(whole), valid_watermark(table(folded))
+    # While the batch is there it counts; when its snapshot has expired, what the fold carried on does.
+    assert [(mark.batch_seq, mark.source_to, mark.snapshot_id) for mark in marks if mark] == [(2, 20, 2), (2, 20, 3)]
 
 
 def test_a_watermark_that_was_rolled_back_does_not_count() -> None:

@@ -2,12 +2,15 @@
 
 from collections import defaultdict
 from decimal import Decimal
+from operator import itemgetter
 from typing import Any
 
 import pyarrow as pa
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from leanops.domain.errors import UnbalancedBatchError
 from leanops.transforms.verdicts import verdicts
 
 TYPES = {
@@ -28,7 +31,7 @@ SMALL = st.integers(0, 3)
 
 @st.composite
 def batches(draw: st.DrawFn) -> list[dict[str, Any]]:
-    """Events of a few keys with a few messages, and for some keys the row that the table has, or two by mistake."""
+    """Events of a few keys with a few messages, and for some keys the row that the table has."""
     times = {"last_updated_ts": SMALL, "publish_time": SMALL, "order_ts": SMALL, "seen_ts": st.none() | SMALL}
     keys, messages = st.sampled_from(["a", "b", "c", None]), st.sampled_from(["m", "M", "é", "z"])
     said = {"record_key": keys, "message_id": messages, **times, "_version": st.none() | st.decimals(-2, 2, places=1)}
@@ -36,9 +39,7 @@ def batches(draw: st.DrawFn) -> list[dict[str, Any]]:
     periods = st.sampled_from(["2026-01", "2026-02", "2026-03"])
     row = st.fixed_dictionaries({**said, "_payload_hash": st.none() | SMALL, "stored_period": periods})
     events = [{**one, "is_stored": False, "stored_period": None} for one in draw(st.lists(event, max_size=12))]
-    stored = [{**one, "is_stored": True} for one in draw(st.lists(row, max_size=4))]
-    # Of two rows of a key only one can have a message.
-    stored = list({(one["record_key"], one["message_id"]): one for one in stored}.values())
+    stored = [{**one, "is_stored": True} for one in draw(st.lists(row, max_size=4, unique_by=itemgetter("record_key")))]
     return [{**one, "row": -1 if one["is_stored"] else at} for at, one in enumerate([*events, *stored])]
 
 
@@ -72,7 +73,7 @@ def one_by_one(rows: list[dict[str, Any]]) -> dict[int, tuple[Any, ...]]:
                 verdict = "superseded"
             hashes = (first["_payload_hash"], row["_payload_hash"])
             is_conflict = None not in hashes and hashes[0] != hashes[1]
-            found[row["row"]] = (key, verdict, min(seen, default=None), max(periods, default=None), is_conflict)
+            found[row["row"]] = (key, verdict, min(seen, default=None), periods[0] if periods else None, is_conflict)
     return found
 
 
@@ -98,3 +99,11 @@ def test_verdicts_are_those_of_one_event_after_the_other(rows: list[dict[str, An
     found = verdicts(table(rows, pieces=pieces)).to_pylist()
     names = ("record_key", "verdict", "first_seen_ts", "old_period", "is_conflict")
     assert {row["row"]: tuple(row[name] for name in names) for row in found} == one_by_one(rows)
+
+
+@given(batches(), st.integers(1, 3))
+def test_a_second_stored_row_of_a_key_is_refused(rows: list[dict[str, Any]], pieces: int) -> None:
+    stored = {**dict.fromkeys(TYPES), "record_key": "twice", "message_id": "m", "is_stored": True, "row": -1}
+    stored |= dict.fromkeys(("last_updated_ts", "publish_time", "order_ts"), 0)
+    with pytest.raises(UnbalancedBatchError, match="several rows of one key"):
+        verdicts(table([stored, *rows, {**stored, "message_id": "other"}], pieces=pieces))

@@ -37,6 +37,7 @@ from pyiceberg.table.update.snapshot import ExpireSnapshots
 from pyiceberg.transforms import DayTransform
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
+from leanops.adapters.iceberg import bounds
 from leanops.adapters.iceberg.definitions import iceberg_schema, iceberg_type, partition_spec, table_properties
 from leanops.adapters.iceberg.transactions import Append, Once
 from leanops.domain.errors import CommitRefusedError, PermanentError
@@ -57,6 +58,7 @@ class IcebergCatalog:
     """The Catalog port on any PyIceberg catalog."""
 
     def __init__(self, catalog: Catalog) -> None:
+        bounds.install()
         self._catalog = catalog
 
     def load(self, name: str) -> TableView | None:

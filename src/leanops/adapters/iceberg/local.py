@@ -34,6 +34,10 @@ def sync_filesystem(folder: Path) -> None:
         os.close(handle)
 
 
+class NothingCommittedError(OSError):
+    """What a commit needs could not be written, so it was not tried."""
+
+
 class LocalCatalog(SqlCatalog):
     """PyIceberg's SQL catalog in a folder; what a row points at is on disk before the row is.
 
@@ -77,8 +81,11 @@ class LocalCatalog(SqlCatalog):
 
     def _write_metadata(self, metadata: TableMetadata, io: FileIO, metadata_path: str) -> None:  # type: ignore[override]
         """The last file of a commit, after which PyIceberg writes the row."""
-        super()._write_metadata(metadata, io, metadata_path)
-        self._sync(self._warehouse)
+        try:
+            super()._write_metadata(metadata, io, metadata_path)
+            self._sync(self._warehouse)
+        except OSError as failure:
+            raise NothingCommittedError(failure.errno, failure.strerror, failure.filename) from failure
 
 
 def _sync_every_commit(connection: sqlite3.Connection, _: object) -> None:

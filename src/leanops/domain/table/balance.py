@@ -1,5 +1,6 @@
 """The balance: every row that was read is in exactly one place."""
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 
 from leanops.domain.errors import UnbalancedBatchError
@@ -40,6 +41,16 @@ class StandardizedCounts:
         if placed != self.read:
             raise UnbalancedBatchError(f"RAW has {self.read} new rows, {placed} were placed: {asdict(self)}")
 
+    @property
+    def added(self) -> int:
+        """Rows that come into the table."""
+        return self.inserted + self.updated
+
+    @property
+    def replaced(self) -> int:
+        """Rows of the table that others take the place of."""
+        return self.updated
+
 
 @dataclass(frozen=True)
 class CuratedCounts:
@@ -54,15 +65,38 @@ class CuratedCounts:
     cross_period: int = 0
     late_corrections: int = 0
     cde_missing: int = 0
+    judged_older: int = 0
+    """Older versions that were judged because a newer one of their key failed."""
+    kept_older: int = 0
+    """Those of them that came into the table."""
+    replaced_older: int = 0
+    """Those of them that took the place of another row."""
 
     def check(self) -> None:
         """Raise unless every row that was read is accounted for."""
         placed = self.inserted + self.updated + self.unchanged + self.errors
         if placed != self.read:
             raise UnbalancedBatchError(f"Standardized has {self.read} new rows, {placed} were placed: {asdict(self)}")
+        if not self.replaced_older <= self.kept_older <= self.judged_older:
+            raise UnbalancedBatchError(f"more older versions were kept than judged: {asdict(self)}")
+
+    @property
+    def added(self) -> int:
+        """Rows that come into the table."""
+        return self.inserted + self.updated + self.kept_older
+
+    @property
+    def replaced(self) -> int:
+        """Rows of the table that others take the place of."""
+        return self.updated + self.replaced_older
 
 
 Counts = StandardizedCounts | CuratedCounts
+
+
+def added_rows(counts: Mapping[str, int]) -> int:
+    """Rows that came into a table, by the counts in its watermark; an earlier version kept no older versions."""
+    return counts["inserted"] + counts["updated"] + counts.get("kept_older", 0)
 
 
 @dataclass(frozen=True)

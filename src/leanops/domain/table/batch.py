@@ -37,6 +37,11 @@ class Batch(msgspec.Struct, frozen=True):
     """The check value of the key that seals something in this batch; nothing where none does."""
     free_columns: int | None = None
     """Columns under the limits when the batch was begun: a later try must not add them again."""
+    raw_from: int | None = None
+    raw_to: int | None = None
+    """Curated: the part of RAW that the batches came from which are read; None is the beginning, and whatever end."""
+    older_versions: bool = False
+    """Curated: whether that part of RAW may have versions that are not in Standardized and never were judged."""
 
 
 def pipeline_id(topic: str, layer: str) -> str:

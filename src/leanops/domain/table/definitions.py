@@ -88,8 +88,8 @@ OPS = {
             duplicates long, superseded long, parse_errors long, unchanged long, errors long, behind long,
             version_fallback long, missing_keys long, version_missing long, period_fallback long,
             publish_time_ahead long, conflicting_copies long, unplaced_paths long, cross_period long,
-            late_corrections long, cde_missing long, bytes long, files long, started_ts timestamptz, seconds double,
-            error"""
+            late_corrections long, cde_missing long, judged_older long, kept_older long, replaced_older long,
+            bytes long, files long, started_ts timestamptz, seconds double, error"""
         ),
         partition_by=(("started_ts", "day"),),
         measured=("batch_id", "started_ts"),

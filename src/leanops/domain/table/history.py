@@ -12,6 +12,8 @@ _KEPT_FORKS = 20
 KIND = "leanops.kind"
 """What a commit of ours is, unless it is a batch."""
 FOLD = "fold"
+"""A compaction right after a batch. It carries on the batch's watermark, which so outlives the batch's snapshot."""
+_BATCH_ID = "leanops.batch-id"
 
 
 @dataclass(frozen=True)
@@ -31,7 +33,7 @@ class Snapshot:
     @property
     def batch_id(self) -> str | None:
         """The batch that made it, if one did."""
-        return self.summary.get("leanops.batch-id")
+        return None if self.summary.get(KIND) == FOLD else self.summary.get(_BATCH_ID)
 
 
 @dataclass(frozen=True)
@@ -109,11 +111,13 @@ class Watermark:
     """Curated: the timeline of the Standardized it read."""
     key_check: str = ""
     """The check value of the key that sealed something in this table; nothing where none did."""
+    raw_to: int | None = None
+    """Curated: how far of RAW the Standardized had come that it read."""
 
     def summary(self) -> dict[str, str]:
         """The keys of the snapshot summary."""
         return {
-            "leanops.batch-id": self.batch_id,
+            _BATCH_ID: self.batch_id,
             "leanops.batch-seq": str(self.batch_seq),
             "leanops.source-uuid": self.source_uuid,
             "leanops.source-from": "" if self.source_from is None else str(self.source_from),
@@ -123,6 +127,7 @@ class Watermark:
             "leanops.timeline": self.timeline.text(),
             "leanops.source-timeline": self.source_timeline,
             "leanops.key-check": self.key_check,
+            "leanops.raw-to": "" if self.raw_to is None else str(self.raw_to),
             **{f"{_COUNT}{name}": str(value) for name, value in self.counts.items()},
             **{f"{_TOTAL}{name}": str(value) for name, value in asdict(self.totals).items()},
         }
@@ -143,17 +148,23 @@ def watermark_of(batch: Batch, counts: Counts, totals: Totals | None = None) -> 
         timeline=Timeline.parse(batch.timeline),
         source_timeline=batch.source_timeline,
         key_check=batch.key_check,
+        raw_to=batch.raw_to,
     )
 
 
 def watermark_from(snapshot: Snapshot) -> Watermark | None:
-    """The watermark a snapshot carries, if any."""
+    """The watermark of the batch that made a snapshot, if one did."""
+    return None if snapshot.batch_id is None else _carried(snapshot)
+
+
+def _carried(snapshot: Snapshot) -> Watermark | None:
+    """The watermark a snapshot carries, whether a batch wrote it or a fold carried it on."""
     summary = snapshot.summary
-    if snapshot.batch_id is None:
+    if _BATCH_ID not in summary:
         return None
-    source_from = summary["leanops.source-from"]
+    source_from, raw_to = summary["leanops.source-from"], summary.get("leanops.raw-to")
     return Watermark(
-        batch_id=snapshot.batch_id,
+        batch_id=summary[_BATCH_ID],
         batch_seq=int(summary["leanops.batch-seq"]),
         source_uuid=summary["leanops.source-uuid"],
         source_from=int(source_from) if source_from else None,
@@ -166,6 +177,7 @@ def watermark_from(snapshot: Snapshot) -> Watermark | None:
         timeline=Timeline.parse(summary.get("leanops.timeline", "")),
         source_timeline=summary.get("leanops.source-timeline", ""),
         key_check=summary.get("leanops.key-check", ""),
+        raw_to=int(raw_to) if raw_to else None,
     )
 
 
@@ -175,7 +187,7 @@ def _numbers(summary: Mapping[str, str], prefix: str) -> dict[str, int]:
 
 def valid_watermark(table: TableView) -> Watermark | None:
     """The one with the greatest batch-seq among the ancestors: a stalled writer may commit an older one late."""
-    marks = [mark for snapshot in table.ancestors() if (mark := watermark_from(snapshot)) is not None]
+    marks = [mark for snapshot in table.ancestors() if (mark := _carried(snapshot)) is not None]
     # Of two batches that began at the same place the first one counts: the other one was abandoned, and came late.
     return max(reversed(marks), key=lambda mark: mark.batch_seq, default=None)
 
@@ -272,6 +284,19 @@ def retired_rows(table: TableView) -> int:
 
 def _is_retention(snapshot: Snapshot) -> bool:
     return snapshot.operation == "delete" and snapshot.summary.get(KIND) == "retention"
+
+
+def is_kept_since(table: TableView, start: int, end: int) -> bool:
+    """Whether every snapshot after one up to another is kept; the first of them may itself have expired."""
+    return start == end or any(snapshot.parent_id == start for snapshot in table.ancestors(end))
+
+
+def batches_between(table: TableView, start: int, end: int) -> list[Watermark] | None:
+    """The batches of a table after a number up to another, oldest first; None where some have expired."""
+    marks = [mark for snapshot in table.ancestors() if (mark := watermark_from(snapshot))]
+    between = [mark for mark in marks if start < mark.batch_seq <= end]
+    is_first = bool(between) and between[-1].totals.rows == between[-1].counts["inserted"]
+    return between[::-1] if is_first or any(mark.batch_seq <= start for mark in marks) else None
 
 
 def is_ancestor(table: TableView, snapshot_id: int) -> bool:

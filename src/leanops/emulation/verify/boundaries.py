@@ -20,7 +20,7 @@ COUNTS = {
     ),
     CURATED: (
         *("read", "inserted", "updated", "unchanged", "errors"),
-        *("behind", "cross_period", "late_corrections", "cde_missing"),
+        *("behind", "cross_period", "late_corrections", "cde_missing", "kept_older", "replaced_older"),
     ),
 }
 """Layer → what each of its batches counts."""

@@ -64,39 +64,58 @@ CREATE TABLE standardized_row AS
 SELECT DISTINCT ON (record_key) record_key, message_id, first_ms, first_seen_ms, batch
 FROM won ORDER BY record_key, batch DESC;
 
--- What each batch of Curated finds new in a key, and what it holds of it already.
-CREATE TABLE candidate AS
-SELECT *, max(CASE WHEN is_valid THEN batch END) OVER earlier AS stored_batch
+-- Every version once, with the batch of Standardized that brought it, and the batch of Curated that read that one.
+CREATE TABLE version AS
+SELECT v.*, number
 FROM (
-    SELECT DISTINCT ON (record_key, number) record_key, number, batch, message_id, first_ms, first_seen_ms, month,
-           failures, len(failures) = 0 AS is_valid
-    FROM won JOIN message USING (message_id, record_key)
-    JOIN curated_run ON batch > coalesce(source_from, 0) AND batch <= source_to
-    ORDER BY record_key, number, batch DESC
-)
-WINDOW earlier AS (PARTITION BY record_key ORDER BY number ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING);
+    SELECT record_key, version, message_id, month, failures, len(failures) = 0 AS is_valid, min(batch) AS batch,
+           arg_min(first_ms, batch) AS first_ms
+    FROM arrival JOIN message USING (message_id, record_key) GROUP BY ALL
+) v LEFT JOIN curated_run ON batch > coalesce(source_from, 0) AND batch <= source_to;
+
+-- What a batch of Curated does to a key: `held` and `kept` are the versions it holds before and after, always the newest
+-- valid one; `newest` is the one in Standardized, which the batch reads if it came since the last one.
+CREATE TABLE look AS
+SELECT DISTINCT ON (record_key, number) l.*, w.version AS newest, w.first_seen_ms, w.batch > coalesce(r.source_from, 0)
+       AS is_read
+FROM (
+    SELECT record_key, number, max(best) OVER earlier AS held, greatest(max(best) OVER earlier, best) AS kept
+    FROM (
+        SELECT record_key, number, max(CASE WHEN is_valid THEN version END) AS best
+        FROM version WHERE number IS NOT NULL GROUP BY ALL
+    )
+    WINDOW earlier AS (PARTITION BY record_key ORDER BY number ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)
+) l JOIN curated_run r USING (number) JOIN won w ON w.record_key = l.record_key AND w.batch <= r.source_to
+ORDER BY record_key, number, w.batch DESC;
 
 -- A batch of Standardized with nothing but copies leaves nothing to read.
 CREATE TABLE curated_count AS
-SELECT number AS batch, count(record_key) AS read, count(*) FILTER (is_valid AND old_month IS NULL) AS inserted,
-       count(*) FILTER (is_valid AND old_month IS NOT NULL) AS updated, 0 AS unchanged,
-       count(*) FILTER (NOT is_valid) AS errors, count(*) FILTER (NOT is_valid AND old_month IS NOT NULL) AS behind,
-       count(*) FILTER (is_valid AND month <> old_month) AS cross_period,
-       count(*) FILTER (is_valid AND month <> old_month AND abs(months(month) - months(old_month)) > 1)
-           AS late_corrections,
-       count(*) FILTER (len(list_filter(failures, lambda f: f LIKE 'cde_missing %')) > 0) AS cde_missing
+SELECT number AS batch, count(*) FILTER (is_read) AS read, count(*) FILTER (is_read AND is_good AND held IS NULL)
+       AS inserted, count(*) FILTER (is_read AND is_good AND held IS NOT NULL) AS updated, 0 AS unchanged,
+       count(*) FILTER (is_read AND NOT is_good) AS errors,
+       count(*) FILTER (is_read AND NOT is_good AND kept IS NOT NULL) AS behind,
+       count(*) FILTER (month <> old_month) AS cross_period, count(*) FILTER (is_change AND NOT is_good) AS kept_older,
+       count(*) FILTER (is_change AND NOT is_good AND held IS NOT NULL) AS replaced_older,
+       count(*) FILTER (month <> old_month AND abs(months(month) - months(old_month)) > 1) AS late_corrections,
+       count(*) FILTER (is_read AND len(list_filter(failures, lambda f: f LIKE 'cde_missing %')) > 0) AS cde_missing
 FROM (
-    SELECT c.*, s.month AS old_month
-    FROM candidate c LEFT JOIN candidate s ON s.record_key = c.record_key AND s.batch = c.stored_batch
+    SELECT l.*, kept IS NOT DISTINCT FROM newest AS is_good, kept IS NOT NULL AND kept IS DISTINCT FROM held AS is_change,
+           k.month, h.month AS old_month, n.failures
+    FROM look l LEFT JOIN version k ON k.record_key = l.record_key AND k.version = kept
+    LEFT JOIN version h ON h.record_key = l.record_key AND h.version = held
+    LEFT JOIN version n ON n.record_key = l.record_key AND n.version = newest
 ) RIGHT JOIN curated_run USING (number)
 GROUP BY ALL;
 
+-- The newest valid version of each key, however it came.
 CREATE TABLE curated_row AS
-SELECT DISTINCT ON (record_key) record_key, message_id, first_ms, first_seen_ms, number AS batch
-FROM candidate WHERE is_valid ORDER BY record_key, number DESC;
+SELECT DISTINCT ON (record_key) v.record_key, v.message_id, v.first_ms, l.first_seen_ms, number AS batch
+FROM version v JOIN look l USING (record_key, number) WHERE is_valid ORDER BY record_key, version DESC;
 
+-- Every version that was judged and is invalid: the newest one, and those before it down to the one that is valid.
 CREATE TABLE error_row AS
-SELECT DISTINCT ON (message_id) message_id, failures FROM candidate WHERE NOT is_valid;
+SELECT message_id, v.record_key, failures, first_ms, number AS batch
+FROM version v JOIN look l USING (record_key, number) WHERE NOT is_valid AND version > coalesce(kept, 0);
 
 -- The newest version of a key is invalid, and Curated keeps an older one.
 CREATE TABLE behind_key AS

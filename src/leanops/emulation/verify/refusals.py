@@ -20,8 +20,8 @@ SELECT message_id, [rule] AS rules, sent_us, first_ms, batch FROM message JOIN (
 ) USING (message_id) WHERE rule IS NOT NULL
 """
 _REFUSED = """
-SELECT c.message_id, c.failures AS rules, sent_us, first_ms, number AS batch, c.record_key
-FROM candidate c JOIN message USING (message_id) WHERE NOT is_valid
+SELECT e.message_id, e.failures AS rules, sent_us, first_ms, batch, e.record_key
+FROM error_row e JOIN message USING (message_id)
 """
 _RULES = "list_sort([x.rule || coalesce(' ' || x.\"column\", '') FOR x IN failures])"
 

@@ -105,13 +105,6 @@ def totals(outcomes: DataFrame, live: DataFrame | None) -> DataFrame:
     )
 
 
-def behind(outcomes: DataFrame, curated: DataFrame) -> DataFrame:
-    """Rows of Curated (key, message_id, publish_time) that stay only if they pass: a newer version fails."""
-    failing = outcomes.where("failures IS NOT NULL").select(KEY, F.col("message_id").alias("newest"))
-    stored = curated.select(KEY, "message_id", "publish_time")
-    return stored.join(failing, KEY).where("message_id <> newest").drop("newest")
-
-
 def failure_groups(outcomes: DataFrame) -> DataFrame:
     """Failures by rule and column with how many rows have them, and up to three of those."""
     found = outcomes.select("message_id", F.explode("failures").alias("failure"))

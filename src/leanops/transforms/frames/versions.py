@@ -8,8 +8,6 @@ from leanops.transforms.keys import DAY_MS
 
 VERSION = ("_version", "last_updated_ts", "order_ts", "message_id")
 """Compared one after the other; NULL is older than any value, so that the order is total."""
-STORED = ("_version", "last_updated_ts", "publish_time", "ingestion_ts", "message_id")
-"""What a table holds of them: `order_ts` is made from both times."""
 _LATER = {"_version": NUMBER, "_payload_hash": "bigint"}
 
 

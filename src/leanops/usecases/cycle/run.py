@@ -18,12 +18,13 @@ from leanops.domain.errors import (
 from leanops.domain.schema.model import Policies, Schema
 from leanops.domain.table.batch import CURATED, STANDARDIZED, Batch
 from leanops.domain.table.definitions import ERRORS
-from leanops.domain.table.history import Snapshot
+from leanops.domain.table.history import FOLD, KIND, Snapshot
 from leanops.domain.table.operation import Accept, Scope
 from leanops.domain.table.outcome import Outcome, packed
 from leanops.domain.table.warnings import batch_warnings
-from leanops.ports.engine import Work
+from leanops.ports.engine import Fold, Written
 from leanops.usecases.attempts import forget_failures, record_failure
+from leanops.usecases.cycle.fold import fold_tables
 from leanops.usecases.cycle.plan import TopicPlan, plan_cycle
 from leanops.usecases.journal import abandon
 from leanops.usecases.leases import HeldTopic, hold_topic
@@ -88,8 +89,10 @@ class _Job:
     answer: Any = None
     """The batch on record, what the engine is asked to do for it, and what it answered."""
     prepared: Prepared | None = None
-    with_many_files: list[Work] = field(default_factory=list)
-    """What was done for tables that should be folded."""
+    standardized: Prepared | None = None
+    """The batch of Standardized that this cycle wrote."""
+    folds: list[Fold] = field(default_factory=list)
+    """Tables of many small files."""
     started: float = 0.0
 
     @property
@@ -167,9 +170,10 @@ class _Cycle:
             self._each(jobs, self._complete_begun)
             self._run_layer(STANDARDIZED, [job for job in jobs if job.plan.standardize])
             self._run_layer(CURATED, [job for job in jobs if job.plan.curate])
+            self._discard_versions(jobs)
             self._each([job for job in jobs if job.result.layers], lambda job: job.held.check())
             self._record(jobs)
-            self._fold([(job, work) for job in jobs if not job.failed for work in job.with_many_files])
+            self._fold(jobs)
         return results
 
     def _job(self, plan: TopicPlan, held: HeldTopic) -> _Job:
@@ -195,20 +199,18 @@ class _Cycle:
             if job.plan.held_back and job.result.outcome in _GOOD:
                 job.result.outcome, job.result.reason = Outcome.PRIOR_FAILED, job.plan.held_back
 
-    def _fold(self, crowded: Sequence[tuple[_Job, Work]]) -> None:
-        """Fold tables with many small files. The batches are in: where it fails, the next ones are only slower."""
-        if not crowded:
-            return
-        with self.platform.durable("fold"):
-            try:
-                failed = self.platform.engine().fold([work for _, work in crowded])
-            except Exception as failure:  # noqa: BLE001 - as above
-                failed = [failure] * len(crowded)
-        for (job, work), why in zip(crowded, failed, strict=True):
-            # A table that somebody else changes meanwhile is folded another time.
-            if why and not isinstance(why, CommitRefusedError):
-                reason = self.platform.explain(why)
-                job.result.warnings.append(f"the small files of {work.target.table} were not folded: {reason}")
+    def _fold(self, jobs: Sequence[_Job]) -> None:
+        """Fold tables of many small files, as long as their topics are still ours."""
+        failed = fold_tables(self.platform, [(job.held, job.folds) for job in jobs if job.folds and not job.failed])
+        for job in jobs:
+            job.result.warnings += failed.get(job.plan.topic, [])
+
+    def _discard_versions(self, jobs: Sequence[_Job]) -> None:
+        """Remove what was noted for Curated alone."""
+        for job in jobs:
+            if job.standardized and job.standardized.written.superseded:
+                noted = Written(superseded=job.standardized.written.superseded)
+                self.platform.engine().discard(job.standardized.target, noted)
 
     def _complete_begun(self, job: _Job) -> None:
         complete_begun(job.held, self.cycle_id, job.plan.schema)
@@ -281,8 +283,10 @@ class _Cycle:
 
     def _describe(self, job: _Job) -> None:
         begun = job.begun
-        is_first = isinstance(begun, standardize.StandardizeBatch)
-        job.work = standardize.work_of(self.platform, begun) if is_first else curate.work_of(self.platform, begun)
+        if isinstance(begun, standardize.StandardizeBatch):
+            job.work = standardize.work_of(self.platform, begun, is_curated_next=job.plan.curate)
+        else:
+            job.work = curate.work_of(self.platform, begun, standardized=job.standardized)
 
     def _take(self, job: _Job) -> None:
         """What the engine answered for a topic."""
@@ -297,7 +301,7 @@ class _Cycle:
             if isinstance(begun, curate.CurateBatch):
                 job.prepared = curate.prepared(self.platform, begun, work, answer, accept_errors=self.accept_errors)
             else:
-                job.prepared = standardize.prepared(self.platform, begun, work, answer)
+                job.prepared = job.standardized = standardize.prepared(self.platform, begun, work, answer)
         except Exception:
             self.platform.engine().discard(work.target, answer)
             raise
@@ -319,8 +323,13 @@ class _Cycle:
         if not found:
             return
         written = {job.plan.topic: job.prepared.written for job in found if job.prepared}
-        with self.platform.durable("errors"):
-            late = self.platform.engine().add_errors(self._errors_of(layer), written)
+        try:
+            with self.platform.durable("errors"):
+                late = self.platform.engine().add_errors(self._errors_of(layer), written)
+        except Exception as failure:  # noqa: BLE001 - error rows come first: a topic without its own is not committed
+            for job in found:
+                self._fail(job, layer, failure)
+            return
         for job in found:
             if job.plan.topic in late:
                 self._fail(job, layer, LateErrorsError(job.plan.topic, self._errors_of(layer)))
@@ -334,7 +343,8 @@ class _Cycle:
             note_kinds(self.platform, job.plan.topic, prepared.batch.batch_id, prepared.written.kinds)
         snapshot = commit(job.held, self.platform.engine(), prepared)
         if prepared.written.many_files:
-            job.with_many_files.append(job.work)
+            target, summary = replace(prepared.target, base=snapshot.snapshot_id), {**prepared.summary, KIND: FOLD}
+            job.folds.append(Fold(target, job.work.key, summary))
         forget_failures(self.platform, job.plan.topic, layer)
         done = job.result.layers[layer] = _layer_result(prepared, snapshot, time.monotonic() - job.started)
         job.result.warnings += batch_warnings(
@@ -363,6 +373,9 @@ class _Cycle:
 
     def _fail(self, job: _Job, layer: str, failure: Exception) -> None:
         job.fail(failure, self.platform.explain(failure))
+        if isinstance(failure, CommitRefusedError):
+            # Another writer was first, which is not the topic's fault: the next cycle plans it again.
+            return
         # The state store may be what failed; the outcome says so.
         with suppress(LeanOpsError):
             record_failure(self.platform, job.plan.topic, layer, job.result.reason or "")

@@ -153,10 +153,22 @@ def _land(stream: Stream, topic: str, records: Sequence[RawRecord], flush_id: st
         platform.catalog.land(platform.rules.databases.raw_table(topic), RAW, columns, {FLUSH_ID: flush_id}, plan)
 
 
+def _looked_at(platform: Platform, topic: str) -> int | None:
+    """How far of RAW Curated knows all versions; where that cannot be told, it will look at all of RAW."""
+    try:
+        schema = platform.schemas.active(topic)
+        curated = platform.catalog.load(platform.rules.databases.curated_table(schema.table_name)) if schema else None
+    except Exception:  # noqa: BLE001 - events land whatever is wrong with a schema or with Curated
+        return None
+    mark = valid_watermark(curated) if curated else None
+    return mark.raw_to if mark else None
+
+
 def _expired(stream: Stream, topic: str, raw: TableView) -> Sequence[int]:
     """The snapshots to expire: none since Standardized's watermark, none of an open batch's range.
 
-    Those that unfinished flushes have landed stay as well: whoever takes a flush over must see them.
+    Those that unfinished flushes have landed stay as well: whoever takes a flush over must see them. So do those that
+    Curated has not looked at, but no more than that: of a Curated that lags far behind, all of RAW is looked at.
     """
     if len(raw.snapshots) <= SNAPSHOTS_BEFORE_EXPIRY:
         return []
@@ -169,4 +181,6 @@ def _expired(stream: Stream, topic: str, raw: TableView) -> Sequence[int]:
     lately = raw.ancestors()[: stream.rules.held_snapshots]
     needed = [snapshot.snapshot_id for snapshot in lately if snapshot.summary.get(FLUSH_ID) in unfinished]
     needed += [mark.source_to] if mark else []
+    looked_at = _looked_at(platform, topic)
+    needed += [snapshot.snapshot_id for snapshot in lately if snapshot.snapshot_id == looked_at]
     return expirable(raw, [*needed, *([batch.source_from, batch.source_to] if batch else [])], KEPT_SNAPSHOTS)

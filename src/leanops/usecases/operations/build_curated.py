@@ -1,22 +1,20 @@
 """Builds a new Curated from Standardized, in portions of its periods."""
 
-from collections.abc import Mapping
 from dataclasses import replace
 
 import msgspec
-from pyspark.sql import DataFrame
 
 from leanops.domain.errors import UnbalancedBatchError
 from leanops.domain.table.balance import CuratedCounts
 from leanops.domain.table.batch import CURATED, Batch
 from leanops.domain.table.definitions import ERRORS
 from leanops.domain.table.history import TableView, has_batch, valid_watermark
-from leanops.transforms.frames import curate as rows_of
 from leanops.usecases.operations.shadow import Portion, Shadow, portions
 from leanops.usecases.pipeline import curate
 from leanops.usecases.pipeline.curate import curated_definition
 from leanops.usecases.pipeline.prepared import Prepared
 
+_COUNTED = ("read", "errors", "cde_missing", "judged_older", "kept_older")
 _ALL = 2**62
 """More batches than any table has."""
 
@@ -35,6 +33,7 @@ def build_curated(shadow: Shadow) -> None:
         shadow.progress(CURATED, done, sum(periods.values()))
         _curate(shadow, view, snapshot, portion)
         done += portion.rows
+    _keep_older_versions(shadow, view, snapshot)
     shadow.progress(CURATED, done, done)
     read, expected = curated_counts(shadow).read, _rows(shadow)
     if read != expected:
@@ -59,6 +58,7 @@ def curated_batch(shadow: Shadow) -> Batch:
         batch_seq=operation.curated.batch_seq,
         batch_time_ms=operation.begun_ms,
         schema_version=shadow.schema.version,
+        limits=operation.limits,
         starts_base=True,
         source_timeline=operation.standardized_batch,
         key_check=operation.key_check if shadow.schema.seals else "",
@@ -66,36 +66,12 @@ def curated_batch(shadow: Shadow) -> Batch:
 
 
 def curated_counts(shadow: Shadow) -> CuratedCounts:
-    """All portions as one batch into an empty table; rows beyond them stand for keys whose newest version fails."""
-    found = shadow.summed(shadow.curated, ("read", "errors", "cde_missing"))
-    rows = sum(snapshot.added_records for snapshot in shadow.view(shadow.curated).ancestors())
+    """All portions as one batch into an empty table; a key of which an older version was kept is behind."""
+    found = shadow.summed(shadow.curated, _COUNTED)
     passed = found["read"] - found["errors"]
-    counts = CuratedCounts(
-        read=found["read"],
-        inserted=passed,
-        updated=0,
-        unchanged=0,
-        errors=found["errors"],
-        behind=rows - passed,
-        cde_missing=found["cde_missing"],
-    )
+    counts = CuratedCounts(inserted=passed, updated=0, unchanged=0, behind=found["kept_older"], **found)
     counts.check()
     return counts
-
-
-def append_good(shadow: Shadow, mark: str, good: DataFrame, counts: Mapping[str, int]) -> None:
-    """Rows that passed into the shadow of Curated, in one commit that says how many they were."""
-    batch = curated_batch(shadow)
-    rows = rows_of.table_rows(
-        good,
-        shadow.schema,
-        batch_seq=batch.batch_seq,
-        batch_id=batch.batch_id,
-    )
-    shadow.held.check()
-    with shadow.platform.durable("shadow curated"):
-        summary = {f"leanops.count.{name}": str(count) for name, count in counts.items()}
-        shadow.lake.append(rows, shadow.curated, {"leanops.batch-id": mark, **summary})
 
 
 def _rows(shadow: Shadow) -> int:
@@ -112,18 +88,41 @@ def _curate(shadow: Shadow, view: TableView, snapshot: int, portion: Portion) ->
     if has_batch(target, mark):
         return
     batch = msgspec.structs.replace(curated_batch(shadow), source_snapshot=snapshot, source_to=_ALL)
-    begun = curate.CurateBatch(batch, shadow.schema, view, target)
-    work = replace(curate.work_of(shadow.platform, begun, shadow.errors), periods=portion.values)
+    counts = _write(shadow, curate.CurateBatch(batch, shadow.schema, view, target), portion.values, mark)
+    if counts.updated or counts.unchanged:
+        raise UnbalancedBatchError(f"{shadow.operation.topic}: a key of Standardized is in the new Curated already")
+
+
+def _keep_older_versions(shadow: Shadow, view: TableView, snapshot: int) -> None:
+    """For each key whose newest version fails, the newest one in RAW that passes."""
+    mark, target = f"{shadow.operation.operation_id}/older", shadow.view(shadow.curated)
+    read, raw = valid_watermark(replace(view, head=snapshot)), shadow.platform.catalog.load(shadow.raw)
+    is_needed = shadow.summed(shadow.curated, ("errors",))["errors"] > 0
+    if not is_needed or raw is None or raw.head is None or has_batch(target, mark):
+        return
+    # Nothing of Standardized is read: what is not in the new Curated by now has failed.
+    batch = msgspec.structs.replace(
+        curated_batch(shadow),
+        source_snapshot=snapshot,
+        source_from=_ALL,
+        raw_to=read.source_to if read and read.source_to in raw.snapshots else None,
+        older_versions=True,
+    )
+    _write(shadow, curate.CurateBatch(batch, shadow.schema, view, target), (), mark)
+
+
+def _write(shadow: Shadow, begun: curate.CurateBatch, periods: tuple[str | None, ...], mark: str) -> CuratedCounts:
+    """Bring rows into the shadow in one commit that says how many they are."""
+    work = replace(curate.work_of(shadow.platform, begun, shadow.errors), periods=periods)
     (written,) = shadow.platform.engine().curate([work])
     if isinstance(written, Exception):
         raise written
     counts = CuratedCounts(read=written.read, **written.counts)
-    summary = {f"leanops.count.{name}": str(getattr(counts, name)) for name in ("read", "errors", "cde_missing")}
-    prepared = Prepared(batch, work.target, written, counts, {"leanops.batch-id": mark, **summary})
+    summary = {f"leanops.count.{name}": str(getattr(counts, name)) for name in _COUNTED}
+    prepared = Prepared(begun.batch, work.target, written, counts, {"leanops.batch-id": mark, **summary})
     prepared.check()
-    if counts.updated or counts.unchanged:
-        raise UnbalancedBatchError(f"{shadow.operation.topic}: a key of Standardized is in the new Curated already")
     shadow.append_errors(written, shadow.errors)
     shadow.held.check()
     with shadow.platform.durable("shadow curated"):
         shadow.platform.engine().commit(prepared.target, written, prepared.summary)
+    return counts

@@ -23,7 +23,6 @@ from leanops.usecases.operations.activate import activate
 from leanops.usecases.operations.build_curated import build_curated
 from leanops.usecases.operations.build_standardized import build_standardized
 from leanops.usecases.operations.compare import Comparison, compare
-from leanops.usecases.operations.keep_older_versions import keep_older_versions
 from leanops.usecases.operations.restore import restore_errors, roll_back
 from leanops.usecases.operations.shadow import Progress, Shadow, continue_attempts, forget_shadow, forget_shadows, quiet
 from leanops.usecases.operations.swap import swap
@@ -90,7 +89,6 @@ def _build(held: HeldTopic, operation: Operation, progress: Progress) -> tuple[O
         if operation.scope == Scope.BOTH:
             build_standardized(shadow)
         build_curated(shadow)
-        keep_older_versions(shadow)
         # What is compared is what goes live, whatever is written to these tables after it.
         built = shadow.as_built()
         found = compare(Shadow(held, built, progress))

@@ -93,13 +93,13 @@ def _swap_curated(shadow: Shadow) -> LayerResult:
     ours = has_batch(read, shadow.operation.standardized_batch)
     mark = watermark_from(ours) if ours else valid_watermark(read)
     assert mark is not None
-    batch = msgspec.structs.replace(curated_batch(shadow), source_timeline=mark.timeline.name)
+    batch = msgspec.structs.replace(curated_batch(shadow), source_timeline=mark.timeline.name, raw_to=mark.source_to)
     if ours:
         batch = msgspec.structs.replace(batch, source_to=mark.batch_seq, source_snapshot=ours.snapshot_id)
     if shadow.platform.catalog.load(shadow.live_curated) is None:
         curated_table(shadow.platform, shadow.schema)
     counts = curated_counts(shadow)
-    rows = {"added-records": str(counts.inserted + counts.behind)}
+    rows = {"added-records": str(counts.added)}
     summary = {**watermark_of(batch, counts).summary(), **sealed_with(shadow.platform), **rows}
     return _take_place(shadow, shadow.live_curated, shadow.curated, batch, summary)
 

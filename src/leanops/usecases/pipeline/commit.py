@@ -39,8 +39,8 @@ def commit(held: HeldTopic, engine: Engine, prepared: Prepared) -> Snapshot:
             f"{batch.topic}: an abandoned batch was committed late; it was removed from {name} "
             "together with this one, and the next cycle reads both again"
         )
-    check_added(platform, batch, name, snapshot, prepared.counts.inserted + prepared.counts.updated)
-    check_replaced(platform, batch, name, snapshot, prepared.counts.updated)
+    check_added(platform, batch, name, snapshot, prepared.counts.added)
+    check_replaced(platform, batch, name, snapshot, prepared.counts.replaced)
     mark = watermark_from(snapshot)
     if mark:
         set_checkpoint(held, batch.layer, mark)

@@ -2,29 +2,27 @@
 
 from dataclasses import dataclass, replace
 
-from pyspark.sql import DataFrame
-
 from leanops.domain.errors import SpikeError, UnbalancedBatchError, UsageError
 from leanops.domain.payload.columns import check_names
 from leanops.domain.schema.model import Schema, changed_types, check_rules
 from leanops.domain.schema.types import is_promotion
-from leanops.domain.table.balance import CuratedCounts
+from leanops.domain.table.balance import CuratedCounts, added_rows
 from leanops.domain.table.batch import CURATED, STANDARDIZED, Batch, new_batch_id
 from leanops.domain.table.definitions import CURATED as CURATED_TABLE
 from leanops.domain.table.definitions import CURATED_SYSTEM_COLUMNS, STANDARDIZED_SYSTEM_COLUMNS, TableDefinition
 from leanops.domain.table.history import (
     TableView,
     Watermark,
+    batches_between,
     has_moved,
+    is_kept_since,
     valid_watermark,
-    watermark_from,
     watermark_of,
 )
 from leanops.ports.engine import CurateWork, Target, Written
-from leanops.transforms.frames import curate as rows
-from leanops.transforms.judge import sources_of
 from leanops.usecases.journal import begin, begin_another, repair_checkpoint
 from leanops.usecases.leases import HeldTopic
+from leanops.usecases.pipeline.drift import expected_kinds
 from leanops.usecases.pipeline.late_batches import without_late_batches
 from leanops.usecases.pipeline.next_batch import next_key_check, resumable_batch
 from leanops.usecases.pipeline.prepared import Prepared
@@ -64,9 +62,12 @@ def begin_next(held: HeldTopic, schema: Schema) -> CurateBatch | None:
     return CurateBatch(batch, schema, source, target) if batch else None
 
 
-def work_of(platform: Platform, begun: CurateBatch, errors: str | None = None) -> CurateWork:
-    """What the engine has to do for a batch."""
+def work_of(
+    platform: Platform, begun: CurateBatch, errors: str | None = None, *, standardized: Prepared | None = None
+) -> CurateWork:
+    """What the engine has to do for a batch; `standardized` is the batch that was committed right before it."""
     batch, databases = begun.batch, platform.rules.databases
+    is_read_alone = standardized is not None and _reads_only(batch, standardized.batch)
     return CurateWork(
         batch=batch,
         standardized=begun.source.name,
@@ -74,8 +75,16 @@ def work_of(platform: Platform, begun: CurateBatch, errors: str | None = None) -
         target=Target(begun.target.name, begun.target.uuid, begun.target.head, errors or databases.errors),
         schema=begun.schema,
         paths=begun.source.paths,
+        expected=expected_kinds(platform, batch.topic, begun.source),
+        versions=standardized.written.superseded if standardized and is_read_alone else None,
         secret=secret_key(platform, batch.topic) if begun.schema.seals else None,
     )
+
+
+def _reads_only(batch: Batch, standardized: Batch) -> bool:
+    """Whether a batch of Curated reads just what a batch of Standardized has read."""
+    ours, read = (batch.raw_from, batch.raw_to), (standardized.source_from, standardized.source_to)
+    return ours == read and batch.source_to == standardized.batch_seq
 
 
 def prepared(
@@ -136,17 +145,6 @@ def curated_table(platform: Platform, schema: Schema) -> TableView:
     return platform.catalog.alter(name, added, wider) if added or wider else table
 
 
-def judged_rows(platform: Platform, topic: str, schema: Schema, source: TableView, changed: DataFrame) -> DataFrame:
-    """Rows of Standardized, judged by the schema, PII protected; `source` tells which column holds which path."""
-    # A repeated batch reads the table as it was: a column that came later is not there.
-    names = set(changed.columns)
-    there = {name: kind for name, kind in source.columns.items() if name in names}
-    paths = {path: name for path, name in source.paths.items() if name in there}
-    has_sealed = any(column.pii == "hmac" for column in schema.payload_columns)
-    secret = secret_key(platform, topic) if has_sealed else None
-    return rows.judged(changed, sources_of(schema, paths, there), secret)
-
-
 def sealed_with(platform: Platform) -> dict[str, str]:
     """The name of the key in use, as the snapshot summary records it."""
     return {"leanops.pii-key-id": platform.secret.key_id} if platform.secret else {}
@@ -157,7 +155,7 @@ def _next_batch(
 ) -> Batch | None:
     """The open batch if it still applies, else a new one from what Standardized gained."""
     start = mark.source_to if mark and not has_moved(source, mark) else 0
-    sealed = next_key_check(held, CURATED, mark, seals=schema.seals)
+    platform, sealed = held.platform, next_key_check(held, CURATED, mark, seals=schema.seals)
     begun = resumable_batch(held, CURATED, source, start, schema.version, sealed)
     if begun:
         return begun
@@ -165,26 +163,58 @@ def _next_batch(
     if newest.batch_seq <= start or source.head is None:
         return None
     _check_columns(held.topic, schema, source)
+    raw = _raw_range(platform, held.topic, mark if start else None, newest)
+    is_unknown = mark is not None and start > 0 and mark.raw_to is None
     batch = Batch(
-        batch_id=new_batch_id(held.platform.clock()),
+        batch_id=new_batch_id(platform.clock()),
         topic=held.topic,
         layer=CURATED,
         source_uuid=source.uuid,
         source_from=start,
         source_to=newest.batch_seq,
         source_snapshot=source.head,
-        rows=newest.counts["inserted"] + newest.counts["updated"],
+        rows=added_rows(newest.counts),
         batch_seq=target.last_sequence_number + 1,
-        batch_time_ms=held.platform.now_ms(),
+        batch_time_ms=platform.now_ms(),
         schema_version=schema.version,
+        limits=platform.rules.limits,
         starts_base=start == 0,
         # A table with rows and without a watermark has lost it: somebody expired the snapshot that held it.
         is_gap=mark is None and target.head is not None,
         source_timeline=newest.timeline.name,
         key_check=sealed,
+        raw_from=raw[0] if raw else None,
+        raw_to=raw[1] if raw else None,
+        older_versions=raw is not None and (is_unknown or _has_older_versions(source, start, newest.batch_seq)),
     )
     begin(held, batch)
     return batch
+
+
+def _raw_range(
+    platform: Platform, topic: str, mark: Watermark | None, newest: Watermark
+) -> tuple[int | None, int | None] | None:
+    """How far of RAW Curated knows all versions, and how far Standardized has read it; None where RAW has no rows.
+
+    A place that has expired, or of which nothing tells, is None: then all is looked at that RAW has, and the next batch
+    does so again.
+    """
+    raw = platform.catalog.load(platform.rules.databases.raw_table(topic))
+    if raw is None or raw.head is None:
+        return None
+    if raw.uuid != newest.source_uuid or newest.source_to not in raw.snapshots:
+        return None, None
+    start, end = mark.raw_to if mark else None, newest.source_to
+    return (start if start is not None and is_kept_since(raw, start, end) else None), end
+
+
+def _has_older_versions(source: TableView, start: int, end: int) -> bool:
+    """Whether RAW may have versions that Standardized had no more when it was read, or never had."""
+    batches = batches_between(source, start, end)
+    if not batches:
+        return True
+    # What the first batch replaced was current when Curated last read.
+    return any(mark.counts["superseded"] for mark in batches) or any(mark.counts["updated"] for mark in batches[1:])
 
 
 def _check_columns(topic: str, schema: Schema, source: TableView) -> None:
@@ -200,15 +230,12 @@ def _check_columns(topic: str, schema: Schema, source: TableView) -> None:
 
 def _check_read(begun: CurateBatch, read: int) -> None:
     """Of a single batch of Standardized, its own commit says how many rows it changed."""
-    start, end = begun.batch.source_from or 0, begun.batch.source_to
-    marks = [mark for snapshot in begun.source.ancestors() if (mark := watermark_from(snapshot))]
-    between = [mark for mark in marks if start < mark.batch_seq <= end]
-    if len(between) != 1:
+    batches = batches_between(begun.source, begun.batch.source_from or 0, begun.batch.source_to)
+    if batches is None or len(batches) != 1:
         return
-    only = between[0]
-    is_first = only.totals.rows == only.counts["inserted"]
-    changed = only.counts["inserted"] + only.counts["updated"]
-    if (is_first or any(mark.batch_seq <= start for mark in marks)) and read != changed:
+    (only,) = batches
+    changed = added_rows(only.counts)
+    if read != changed:
         raise UnbalancedBatchError(
             f"{begun.batch.topic}: read {read} rows of Standardized batch {only.batch_id}, which changed {changed}"
         )

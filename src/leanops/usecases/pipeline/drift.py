@@ -8,7 +8,8 @@ from hashlib import sha256
 from typing import Any
 
 from leanops.domain.payload.evolution import ADDED, Drift, PathMemory, drift_between, last_batch_of, remember
-from leanops.domain.payload.flatten import Kind
+from leanops.domain.payload.flatten import NULL, Kind
+from leanops.domain.table.history import TableView
 from leanops.ports.state import DRIFT_STATE, Row
 from leanops.usecases.platform import Platform
 
@@ -66,6 +67,13 @@ class Memory:
         text = json.dumps(said, separators=(",", ":"))
         row: Row = {"topic_name": topic, "paths": text, "updated_at": platform.now_ms()}
         platform.state.put(DRIFT_STATE, row, expected=self.revision)
+
+
+def expected_kinds(platform: Platform, topic: str, table: TableView, batch_id: str = "") -> dict[str, Kind]:
+    """What earlier batches had; a path first seen in this batch still gets its cells, only more slowly."""
+    memory = Memory.load(platform, topic).before(batch_id)
+    is_known = table.paths.keys() | {path for path, seen in memory.items() if seen.kinds == (NULL,)}
+    return {path: seen.kinds[-1] for path, seen in sorted(memory.items()) if path in is_known}
 
 
 def note_kinds(platform: Platform, topic: str, batch_id: str, kinds: Mapping[str, set[Kind]]) -> None:

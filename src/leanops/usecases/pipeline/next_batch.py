@@ -1,7 +1,7 @@
 """Finds the batch a layer has to work on next: one that was begun, as long as it still applies, or a new one."""
 
-from leanops.domain.table.batch import Batch
-from leanops.domain.table.history import TableView, Watermark, is_ancestor
+from leanops.domain.table.batch import STANDARDIZED, Batch
+from leanops.domain.table.history import TableView, Watermark, is_ancestor, is_kept_since
 from leanops.usecases.journal import checkpoint, open_batch
 from leanops.usecases.leases import HeldTopic
 from leanops.usecases.pipeline.late_batches import is_abandoned
@@ -25,9 +25,22 @@ def resumable_batch(
         and begun.source_uuid == source.uuid
         and (begun.source_from == start or (begun.is_gap and begun.source_from is None))
         and is_ancestor(source, begun.source_snapshot)
+        and not _has_gap(held, layer, source, begun)
         and begun.schema_version == version
         and begun.key_check == sealed
         and not is_abandoned(held.platform, held.topic, layer, begun.batch_id)
     ):
         return begun
     return None
+
+
+def _has_gap(held: HeldTopic, layer: str, source: TableView, begun: Batch) -> bool:
+    """Whether snapshots of RAW have expired between those that a batch was begun with."""
+    if layer == STANDARDIZED:
+        return begun.source_from is not None and not is_kept_since(source, begun.source_from, begun.source_to)
+    if not begun.older_versions or begun.raw_to is None:
+        return False
+    raw = held.platform.catalog.load(held.platform.rules.databases.raw_table(held.topic))
+    if raw is None or begun.raw_to not in raw.snapshots:
+        return True
+    return begun.raw_from is not None and not is_kept_since(raw, begun.raw_from, begun.raw_to)

@@ -22,9 +22,9 @@ class Prepared:
     def check(self) -> None:
         """Raise unless the rows are accounted for, and the files hold as many as were counted."""
         self.counts.check()
-        added, counted = self.written.added, self.counts.inserted + self.counts.updated
-        if (added, self.written.replaced) != (counted, self.counts.updated):
+        files, counts = (self.written.added, self.written.replaced), (self.counts.added, self.counts.replaced)
+        if files != counts:
             raise UnbalancedBatchError(
-                f"{self.batch.topic}: the files of batch {self.batch.batch_id} hold {added} rows and replace "
-                f"{self.written.replaced}, not {counted} and {self.counts.updated}"
+                f"{self.batch.topic}: the files of batch {self.batch.batch_id} hold {files[0]} rows and replace "
+                f"{files[1]}, not {counts[0]} and {counts[1]}"
             )

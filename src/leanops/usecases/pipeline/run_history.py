@@ -8,6 +8,7 @@ from typing import Any
 from leanops.domain.errors import UnbalancedBatchError
 from leanops.domain.payload.evolution import ADDED
 from leanops.domain.schema.model import Schema
+from leanops.domain.table.balance import added_rows
 from leanops.domain.table.batch import CURATED, STANDARDIZED, Batch
 from leanops.domain.table.definitions import OPS
 from leanops.domain.table.history import Snapshot, has_batch, watermark_from
@@ -142,7 +143,7 @@ def complete_begun(held: HeldTopic, cycle_id: str, schema: Schema | None, *, acc
         mark = watermark_from(snapshot)
         assert mark is not None
         if not accept_counts:
-            check_added(platform, batch, name, snapshot, mark.counts["inserted"] + mark.counts["updated"])
+            check_added(platform, batch, name, snapshot, added_rows(mark.counts))
         set_checkpoint(held, layer, mark)
         if recorded_batches(platform, [batch.batch_id]):
             close(platform, batch)

@@ -1,17 +1,11 @@
 """RAW → Standardized for one topic: prepare and count, then commit exactly once."""
 
-from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 
 import msgspec
-from pyspark.sql import DataFrame
 
-from leanops.domain.limits import Limits
 from leanops.domain.payload.columns import check_names
 from leanops.domain.payload.evolution import free_paths
-from leanops.domain.payload.fast_flatten import learn
-from leanops.domain.payload.flatten import NULL, Kind, ParseError, flat
 from leanops.domain.schema.model import Keys, Schema
 from leanops.domain.schema.parse import DEFAULT_KEY_PATH, DEFAULT_PERIOD_PATHS
 from leanops.domain.table.balance import StandardizedCounts, Totals
@@ -29,17 +23,15 @@ from leanops.domain.table.history import (
 )
 from leanops.ports.engine import StandardizeWork, Target, Written
 from leanops.ports.state import Row
-from leanops.transforms.flatten import FlattenPlan
 from leanops.usecases.journal import begin, begin_another, checkpoint, repair_checkpoint
 from leanops.usecases.leases import HeldTopic
 from leanops.usecases.pipeline.commit import add_columns
-from leanops.usecases.pipeline.drift import Memory
+from leanops.usecases.pipeline.drift import expected_kinds
 from leanops.usecases.pipeline.late_batches import without_late_batches
 from leanops.usecases.pipeline.next_batch import next_key_check, resumable_batch
 from leanops.usecases.pipeline.prepared import Prepared
 from leanops.usecases.platform import Platform, secret_key
 
-SAMPLE = 500
 _NOTHING = dict.fromkeys(("inserted", "updated", "duplicates", "superseded", "parse_errors"), 0)
 
 
@@ -79,7 +71,9 @@ def _completed(held: HeldTopic, target: TableView) -> TableView:
     return add_columns(held, target, missing)
 
 
-def work_of(platform: Platform, begun: StandardizeBatch, errors: str | None = None) -> StandardizeWork:
+def work_of(
+    platform: Platform, begun: StandardizeBatch, errors: str | None = None, *, is_curated_next: bool = False
+) -> StandardizeWork:
     """What the engine has to do for a batch."""
     batch, target, databases = begun.batch, begun.target, platform.rules.databases
     seals = begun.schema and begun.schema.keys.pii
@@ -88,10 +82,11 @@ def work_of(platform: Platform, begun: StandardizeBatch, errors: str | None = No
         raw=databases.raw_table(batch.topic),
         target=Target(target.name, target.uuid, target.head, errors or databases.parse_errors),
         keys=begun.schema.keys if begun.schema else Keys(),
-        expected=_expected_kinds(platform, begun),
+        expected=expected_kinds(platform, batch.topic, begun.target, batch.batch_id),
         paths=target.paths,
         named=begun.schema.named_paths if begun.schema else (),
         secret=secret_key(platform, batch.topic) if seals else None,
+        is_curated_next=is_curated_next,
     )
 
 
@@ -109,30 +104,6 @@ def prepared(platform: Platform, begun: StandardizeBatch, work: StandardizeWork,
 def added_columns(work: StandardizeWork, written: Written) -> dict[str, tuple[str, str]]:
     """The columns a table lacks for a batch, with type and path."""
     return {name: ("string", path) for path, name in work.columns(written.kinds).added.items()}
-
-
-def flatten_plan(
-    platform: Platform, topic: str, keys: Keys, limits: Limits, expected: Mapping[str, Kind]
-) -> FlattenPlan:
-    """How the payloads of a topic become cells."""
-    return FlattenPlan(
-        expected=dict(expected),
-        limits=limits,
-        key_path=keys.idempotency_key,
-        period_paths=keys.period_paths,
-        version_path=keys.version,
-        version_format=keys.version_format,
-        key_secret=secret_key(platform, topic) if keys.pii else None,
-    )
-
-
-def sampled_kinds(raw: DataFrame, limits: Limits, columns: int) -> dict[str, Kind]:
-    """The shape of some payloads; one of another shape gets its cells too, only more slowly."""
-    payloads = []
-    for row in raw.select("json_payload").limit(SAMPLE).collect():
-        with suppress(ParseError):
-            payloads.append(flat(row.json_payload or "", limits))
-    return dict(list(learn(payloads).items())[:columns])
 
 
 def _next_batch(
@@ -200,13 +171,6 @@ def free_columns(schema: Schema | None, target: TableView) -> int:
 def _named_paths(schema: Schema | None) -> list[str]:
     """The paths that have a column outside all limits once they are seen."""
     return [*(schema.named_paths if schema else ()), DEFAULT_KEY_PATH, *DEFAULT_PERIOD_PATHS]
-
-
-def _expected_kinds(platform: Platform, begun: StandardizeBatch) -> dict[str, Kind]:
-    """What earlier batches had; a path first seen in this batch still gets its cells, only more slowly."""
-    memory = Memory.load(platform, begun.batch.topic).before(begun.batch.batch_id)
-    is_known = begun.target.paths.keys() | {path for path, seen in memory.items() if seen.kinds == (NULL,)}
-    return {path: seen.kinds[-1] for path, seen in sorted(memory.items()) if path in is_known}
 
 
 def _watermark(platform: Platform, begun: StandardizeBatch, counts: StandardizedCounts) -> Watermark:

@@ -31,8 +31,8 @@ from leanops.ports.tables import Lake
 from leanops.transforms.frames import judge_plan
 from leanops.transforms.frames.curate import judged
 from leanops.transforms.judge import Source, sources_of
-from leanops.usecases.operations.keep_older_versions import as_standardized, events_of
 from leanops.usecases.platform import Platform
+from leanops.usecases.schemas.behind import kept_keys
 from leanops.usecases.schemas.plan_gate import missing_values
 from leanops.usecases.schemas.raw_sample import RawEvents, raw_rows, read_events, standardized
 from leanops.usecases.schemas.validate import table_problems, version_problems
@@ -112,7 +112,8 @@ class _Work:
         self.held.append(outcomes.unpersist)
         stored = self._stored(both, live)
         counts: Any = judge_plan.totals(outcomes, stored).first()
-        others = self._others_leaving(rows, both, outcomes) if stored is not None and both.keeps_key else 0
+        by_key = stored is not None and both.keeps_key
+        leaving = self._leaving(rows, both, outcomes) if by_key else counts["leaving"]
         found = judge_plan.failure_groups(outcomes).collect() if counts["failing"] else []
         figures = rows.events.counts if rows.events else {}
         plan = SchemaPlan(
@@ -121,7 +122,7 @@ class _Work:
             "raw" if rows.events else "standardized",
             figures.get("rows", counts["judged"]),
             is_sample=rows.is_sample,
-            **{**counts.asDict(), "leaving": counts["leaving"] + others},
+            **{**counts.asDict(), "leaving": leaving},
             failures=tuple(
                 sorted(
                     (_group(group, self._hidden(rows)) for group in found),
@@ -200,22 +201,30 @@ class _Work:
             return None
         return judge_plan.live_rows(self.lake.at(self.curated.name, self.curated.head), both, live)
 
-    def _others_leaving(self, rows: _Rows, both: judge_plan.Both, outcomes: DataFrame) -> int:
-        """Keys that leave beside those whose row fails: those that are behind, and those no row is made for."""
+    def _leaving(self, rows: _Rows, both: judge_plan.Both, outcomes: DataFrame) -> int:
+        """Keys that leave Curated: no version of them passes, or no row is made for them.
+
+        In a sample those count, too, of which an older version may pass: that takes all of RAW.
+        """
         assert self.curated is not None
-        curated = self.lake.at(self.curated.name, self.curated.head)
+        curated = self.lake.at(self.curated.name, self.curated.head).select(judge_plan.KEY)
         unread = (
             0 if rows.events is None or rows.is_sample else curated.join(outcomes, judge_plan.KEY, "left_anti").count()
         )
-        behind = judge_plan.behind(outcomes, curated).persist(StorageLevel.MEMORY_AND_DISK)
-        self.held.append(behind.unpersist)
-        raw = events_of(self.lake.at(self.raw.name, self.raw.head), behind) if self.raw and self.raw.head else None
-        if raw is None:
-            return unread + behind.count()
-        read = as_standardized(self.platform, self.topic, self.new.keys, rows.paths, rows.frame, raw)
-        self.held.append(read.persist(StorageLevel.MEMORY_AND_DISK).unpersist)
-        kept = judged(read, both.new, None).where("failures IS NULL").join(behind, judge_plan.KEY, "left_semi")
-        return unread + behind.count() - kept.count()
+        failing = outcomes.where("failures IS NOT NULL").select(judge_plan.KEY).join(curated, judge_plan.KEY).persist()
+        self.held.append(failing.unpersist)
+        leaving = failing.count()
+        if leaving and not rows.is_sample and self.raw and self.raw.head is not None:
+            events = rows.events or self._events()
+            leaving -= kept_keys(events, failing, rows.frame, self.new, both.new, rows.paths).count()
+        return unread + leaving
+
+    def _events(self) -> RawEvents:
+        """All of RAW, with the keys it has under the new schema."""
+        assert self.raw is not None
+        events = read_events(self.platform, self.lake, self.topic, self.raw, self.new.keys, 1.0)
+        self.held.append(events.free)
+        return events
 
     def _unseen(self, rows: _Rows, judged: int) -> tuple[Unseen, ...]:
         """Paths the schema names and no event has; key, version and period are included if RAW is read."""

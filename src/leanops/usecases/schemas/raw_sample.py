@@ -1,6 +1,7 @@
 """Reads RAW the way a schema would: the rows a rebuilt Standardized would hold. Nothing is written."""
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,19 +9,23 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from leanops.domain.limits import Limits
 from leanops.domain.payload.evolution import plan_columns, real_paths
-from leanops.domain.payload.flatten import Kind
+from leanops.domain.payload.fast_flatten import learn
+from leanops.domain.payload.flatten import Kind, ParseError, flat
 from leanops.domain.schema.model import Keys, Schema
 from leanops.domain.schema.parse import DEFAULT_KEY_PATH, DEFAULT_PERIOD_PATHS
 from leanops.domain.table.history import TableView
 from leanops.ports.tables import Lake
-from leanops.transforms.flatten import observed_kinds
+from leanops.transforms.flatten import FlattenPlan, observed_kinds
 from leanops.transforms.frames import standardize as rows
 from leanops.transforms.frames.flatten import cells
 from leanops.transforms.frames.judge_plan import sampled
 from leanops.transforms.keys import COUNTED
-from leanops.usecases.pipeline.standardize import flatten_plan, sampled_kinds
-from leanops.usecases.platform import Platform
+from leanops.usecases.platform import Platform, secret_key
+
+SAMPLE = 500
+"""Payloads that show what shape to expect."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +53,7 @@ def read_events(platform: Platform, lake: Lake, topic: str, raw: TableView, keys
     assert raw.head is not None
     lake.fit(int(raw_rows(raw) * share))
     sample, rules = sampled(lake.at(raw.name, raw.head), "message_id", share), platform.rules
-    expected = sampled_kinds(sample, rules.limits, rules.tables.columns)
+    expected = _sampled_kinds(sample, rules.limits, rules.tables.columns)
     plan = flatten_plan(platform, topic, keys, rules.limits, expected)
     read = cells(sample, plan).persist(StorageLevel.MEMORY_AND_DISK)
     is_event = F.col("rule").isNull()
@@ -62,6 +67,30 @@ def read_events(platform: Platform, lake: Lake, topic: str, raw: TableView, keys
     counts = {name: int(figures[name]) for name in ("rows", "parse_errors", "missing_keys", *COUNTED)}
     positions = dict(zip(plan.expected, plan.columns, strict=True))
     return RawEvents(read, positions, observed_kinds(figures["observed"]), counts)
+
+
+def flatten_plan(
+    platform: Platform, topic: str, keys: Keys, limits: Limits, expected: Mapping[str, Kind]
+) -> FlattenPlan:
+    """How the payloads of a topic become cells."""
+    return FlattenPlan(
+        expected=dict(expected),
+        limits=limits,
+        key_path=keys.idempotency_key,
+        period_paths=keys.period_paths,
+        version_path=keys.version,
+        version_format=keys.version_format,
+        key_secret=secret_key(platform, topic) if keys.pii else None,
+    )
+
+
+def _sampled_kinds(raw: DataFrame, limits: Limits, columns: int) -> dict[str, Kind]:
+    """The shape of some payloads; one of another shape gets its cells too, only more slowly."""
+    payloads = []
+    for row in raw.select("json_payload").limit(SAMPLE).collect():
+        with suppress(ParseError):
+            payloads.append(flat(row.json_payload or "", limits))
+    return dict(list(learn(payloads).items())[:columns])
 
 
 @dataclass(frozen=True)

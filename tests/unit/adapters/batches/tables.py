@@ -14,7 +14,8 @@ from pyiceberg.manifest import DataFile, ManifestContent, ManifestFile
 from pyiceberg.table import Table
 
 from leanops.adapters.iceberg.batches.row_delta import commit_row_delta
-from leanops.adapters.iceberg.batches.stored import DeadRows, Layout, Positions, StoredFile, live_rows, stored_files
+from leanops.adapters.iceberg.batches.rows import DeadRows, live_rows
+from leanops.adapters.iceberg.batches.stored import Layout, Positions, StoredFile, stored_files
 from leanops.adapters.iceberg.batches.written import write_deletes, write_rows
 from leanops.adapters.iceberg.catalog import IcebergCatalog
 from leanops.adapters.iceberg.local import LocalCatalog

@@ -1,5 +1,6 @@
 """Commits: one exact head or none, summaries that add up, few manifests, and nothing removed in doubt."""
 
+import errno
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from leanops.adapters.iceberg.batches.row_delta import commit_append, commit_row
 from leanops.adapters.iceberg.batches.stored import Layout, stored_files
 from leanops.adapters.iceberg.batches.written import write_deletes
 from leanops.adapters.iceberg.catalog import IcebergCatalog
+from leanops.adapters.iceberg.local import LocalCatalog, NothingCommittedError
 from leanops.domain.errors import CommitRefusedError, CommitUnknownError, PermanentError
 from leanops.domain.table.definitions import STANDARDIZED
 from tests.support.builders import Stalling
@@ -169,6 +171,27 @@ def test_of_two_commits_on_one_head_the_second_is_refused_and_leaves_no_manifest
     known = {Path(entry.manifest_list).name for entry in table.metadata.snapshots}
     known |= {Path(row["path"]).name for row in table.inspect.all_manifests().to_pylist()}
     assert avros(catalog) == known
+
+
+def test_a_commit_whose_metadata_cannot_be_written_leaves_nothing_and_is_no_unknown_one(tmp_path: Path) -> None:
+    is_full = False
+
+    def sync(_folder: Path) -> None:
+        if is_full:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    catalog = LocalCatalog("leanops", tmp_path, sync)
+    created(catalog, STANDARDIZED)
+    upsert(catalog, [event("a", 1)])
+    files, before, base = files_with(catalog, "b"), avros(catalog), head_of(catalog)
+    is_full = True
+    with pytest.raises(NothingCommittedError, match="No space left"):
+        committed(catalog, base, files)
+    assert (avros(catalog), head_of(catalog)) == (before, base)
+    is_full = False
+    committed(catalog, base, files)
+    assert scanned(catalog, "record_key") == [("a",), ("b",)]
+    catalog.engine.dispose()
 
 
 def test_another_change_of_the_metadata_is_no_conflict(catalog: Catalog) -> None:

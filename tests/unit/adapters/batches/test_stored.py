@@ -19,15 +19,14 @@ from pyiceberg.typedef import Record
 from pyiceberg.types import StringType
 
 from leanops.adapters.iceberg.batches.row_delta import commit_append, commit_row_delta
+from leanops.adapters.iceberg.batches.rows import DeadRows, live_rows
 from leanops.adapters.iceberg.batches.stored import (
     FILE_PATH_ID,
-    DeadRows,
     DeleteFile,
     Layout,
     StoredFile,
     _Remembered,
     appended_files,
-    live_rows,
     stored_files,
 )
 from leanops.adapters.iceberg.batches.written import write_deletes, write_rows
@@ -102,7 +101,8 @@ def test_a_layout_survives_pickling_shows_no_credentials_and_opens_files(catalog
     again = pickle.loads(pickle.dumps(layout))
     assert again == layout
     assert again.spec == table.spec()
-    assert "warehouse" in layout.io_properties
+    assert "warehouse" in table.io.properties
+    assert layout.io_properties == {}
     assert "sqlite" not in repr(layout)
     upsert(catalog, [event("a")])
     (file,) = head(catalog)

@@ -1,30 +1,30 @@
 """The Engine port: the driver plans files and commits them, tasks do the work on the rows."""
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import reduce
+from typing import Any
 
 from pyiceberg.catalog import Catalog
-from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.table import Table
 
-from leanops.adapters.iceberg.batches.fold import fold_unit
-from leanops.adapters.iceberg.batches.plan import BatchPlan, FoldPlan, Tables, error_files
+from leanops.adapters.iceberg.batches.fold import FoldUnit, fold_unit
+from leanops.adapters.iceberg.batches.older import OlderUnit, older_unit, versions_unit
+from leanops.adapters.iceberg.batches.plan import BatchPlan, Tables, error_files
 from leanops.adapters.iceberg.batches.row_delta import commit_append, commit_row_delta
 from leanops.adapters.iceberg.batches.runner import Runner, guarded
 from leanops.adapters.iceberg.batches.shuffle import standardize_large
 from leanops.adapters.iceberg.batches.units import Unit, curate_unit, standardize_unit
 from leanops.adapters.iceberg.batches.written import remove_files
 from leanops.adapters.iceberg.options import TaskRules
-from leanops.domain.errors import CommitRefusedError
-from leanops.domain.table.history import FOLD, KIND
-from leanops.ports.engine import CurateWork, StandardizeWork, Target, Work, Written
+from leanops.domain.errors import CommitUnknownError
+from leanops.ports.engine import CurateWork, Fold, StandardizeWork, Target, Versions, Written
 
 TOPICS = "leanops.topics"
 """The topics whose error rows a commit added."""
 DEFAULT_RULES = TaskRules()
-Task = Callable[[Unit, bytes | None], Written]
+Task = Callable[[Any, bytes | None], Any]
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class _Run:
     task: Task
     secret: bytes | None = field(repr=False)
 
-    def __call__(self, unit: Unit) -> Written:
+    def __call__(self, unit: Any) -> Any:
         return self.task(unit, self.secret)
 
 
@@ -52,22 +52,59 @@ class TaskEngine:
         return [plan if isinstance(plan, Exception) else done.get(id(plan)) or self._large(plan) for plan in plans]
 
     def _large(self, plan: BatchPlan) -> Written | Exception:
-        return guarded(lambda large: standardize_large(self._runner, large), plan)
+        return guarded(lambda large: standardize_large(self._runner, large, self._whole), plan)
 
     def curate(self, works: Sequence[CurateWork]) -> list[Written | Exception]:
         tables = Tables(self._catalog, self._rules)
-        plans = [guarded(tables.curate, work) for work in works]
-        answers = iter(self._run(curate_unit, [plan for plan in plans if not isinstance(plan, Exception)]))
-        return [plan if isinstance(plan, Exception) else next(answers) for plan in plans]
+        found = self._versions(tables, works)
+        try:
+            plans = [
+                versions
+                if isinstance(versions, Exception)
+                else guarded(tables.curate, replace(work, versions=versions or work.versions))
+                for work, versions in zip(works, found, strict=True)
+            ]
+            answers = iter(self._run(_curate, [plan for plan in plans if not isinstance(plan, Exception)]))
+            return [plan if isinstance(plan, Exception) else next(answers) for plan in plans]
+        finally:
+            for work, versions in zip(works, found, strict=True):
+                if not isinstance(versions, Exception):
+                    self.discard(work.target, Written(superseded=versions))
+
+    def _versions(self, tables: Tables, works: Sequence[CurateWork]) -> list[tuple[Versions, ...] | Exception]:
+        """For each batch the versions in RAW that it has to look at, where it does not know them."""
+        plans = [guarded(tables.versions, work) for work in works]
+        units = [unit for plan in plans if not isinstance(plan, Exception) for unit in plan]
+        answers = iter(self._runner.run(_Run(versions_unit, _secret(works)), units)) if units else iter(())
+        return [
+            plan if isinstance(plan, Exception) else self._together(work, [next(answers) for _ in plan])
+            for work, plan in zip(works, plans, strict=True)
+        ]
+
+    def _together(
+        self, work: CurateWork, parts: Sequence[tuple[Versions, ...] | Exception]
+    ) -> tuple[Versions, ...] | Exception:
+        """The versions of all parts; where one failed, those of the others are not needed."""
+        found = tuple(named for part in parts if not isinstance(part, Exception) for named in part)
+        failed = next((part for part in parts if isinstance(part, Exception)), None)
+        if failed:
+            self.discard(work.target, Written(superseded=found))
+        return failed or found
 
     def _run(self, task: Task, plans: Sequence[BatchPlan]) -> list[Written | Exception]:
         """All units in one job; the parts of a batch are put together again."""
-        units = [unit for plan in plans for unit in plan.units]
-        # One platform has one key.
-        secrets: set[bytes | None] = {plan.secret for plan in plans if plan.secret}
-        (secret,) = secrets or {None}
-        answers = iter(self._runner.run(_Run(task, secret), units)) if units else iter(())
-        return [_whole(plan, answers) for plan in plans]
+        units = [unit for plan in plans for unit in plan.all_units]
+        answers = iter(self._runner.run(_Run(task, _secret(plans)), units)) if units else iter(())
+        return [self._whole(plan, [next(answers) for _ in plan.all_units]) for plan in plans]
+
+    def _whole(self, plan: BatchPlan, parts: Sequence[Written | Exception]) -> Written | Exception:
+        """A batch from the answers for its units; what failed in one of them fails the batch, and no file is left."""
+        whole = guarded(plan.whole, parts)
+        if isinstance(whole, Exception):
+            for part in parts:
+                if isinstance(part, Written):
+                    self.discard(plan.units[0].work.target, part)
+        return whole
 
     def add_errors(self, table: str, written: Mapping[str, Written]) -> list[str]:
         ours, late = dict(written), list[str]()
@@ -99,44 +136,55 @@ class TaskEngine:
                 removed=removed,
                 summary=summary,
             )
-        except CommitRefusedError:
-            self.discard(target, replace(written, errors=()))
+        except CommitUnknownError:
+            raise
+        except Exception:
+            # Another worker may have committed the same batch: what was noted of it is as good for that one.
+            self.discard(target, replace(written, errors=(), superseded=()))
             raise
 
-    def fold(self, works: Sequence[Work]) -> list[Exception | None]:
+    def fold(self, folds: Sequence[Fold]) -> list[Exception | None]:
         tables = Tables(self._catalog, self._rules)
-        plans = [guarded(tables.fold, work) for work in works]
-        units = [unit for plan in plans if isinstance(plan, FoldPlan) for unit in plan.units]
+        plans = [guarded(tables.fold, fold) for fold in folds]
+        units = [unit for plan in plans if not isinstance(plan, Exception) for unit in plan]
         answers = iter(self._runner.run(fold_unit, units)) if units else iter(())
         return [
-            plan if isinstance(plan, Exception) else self._folded(plan, [next(answers) for _ in plan.units])
-            for plan in plans
+            plan if isinstance(plan, Exception) else self._folded(fold, plan, [next(answers) for _ in plan])
+            for fold, plan in zip(folds, plans, strict=True)
         ]
 
-    def _folded(self, plan: FoldPlan, parts: Sequence[Written | Exception]) -> Exception | None:
+    def _folded(self, fold: Fold, units: Sequence[FoldUnit], parts: Sequence[Written | Exception]) -> Exception | None:
         """Commit what was folded of a table; what failed in one of its partitions is tried again another time."""
-        done = [(unit, part) for unit, part in zip(plan.units, parts, strict=True) if isinstance(part, Written)]
+        done = [(unit, part) for unit, part in zip(units, parts, strict=True) if isinstance(part, Written)]
         failed = next((part for part in parts if isinstance(part, Exception)), None)
         if not done:
             return failed
         removed = {path for unit, _ in done for path in unit.removed}
         written = reduce(Written.plus, (part for _, part in done))
         try:
-            self._commit(plan.target, written, {KIND: FOLD}, removed)
+            self._commit(fold.target, written, fold.summary, removed)
         except Exception as failure:  # noqa: BLE001 - a table that is not folded is as good as before
             return failure
         return failed
 
     def discard(self, target: Target, written: Written) -> None:
-        for table, files in ((target.table, (*written.files, *written.deletes)), (target.errors, written.errors)):
-            # A table that is gone took its place with it.
-            with suppress(NoSuchTableError):
+        versions = [named.path for named in written.superseded]
+        ours = (*written.files, *written.deletes, *versions)
+        for table, files in ((target.table, ours), (target.errors, written.errors)):
+            # A table that cannot be loaded leaves its files to maintenance.
+            with suppress(Exception):
                 remove_files(self._catalog.load_table(table).io, files)
 
 
-def _whole(plan: BatchPlan, answers: Iterator[Written | Exception]) -> Written | Exception:
-    """A batch from the answers for its units; what failed in one of them fails the batch."""
-    return guarded(plan.whole, [next(answers) for _ in plan.units])
+def _curate(unit: Unit | OlderUnit, secret: bytes | None) -> Written:
+    return older_unit(unit, secret) if isinstance(unit, OlderUnit) else curate_unit(unit, secret)
+
+
+def _secret(works: Iterable[BatchPlan | CurateWork]) -> bytes | None:
+    """The key of HMACs: one platform has one."""
+    secrets: set[bytes | None] = {work.secret for work in works if work.secret}
+    (secret,) = secrets or {None}
+    return secret
 
 
 class _LateError(Exception):

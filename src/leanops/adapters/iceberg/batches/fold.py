@@ -5,15 +5,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
+import numpy as np
 import pyarrow as pa
 
-from leanops.adapters.iceberg.batches.stored import DeadRows, Layout, StoredFile, live_rows
-from leanops.adapters.iceberg.batches.written import write_deletes, write_rows
+from leanops.adapters.iceberg.batches.rows import DeadRows, live_rows
+from leanops.adapters.iceberg.batches.stored import Layout, StoredFile
+from leanops.adapters.iceberg.batches.written import write_both
 from leanops.adapters.iceberg.options import TaskRules
+from leanops.domain.errors import UnbalancedBatchError
 from leanops.ports.engine import Written
 
-_TASKS = 2
-"""How much more a task can fold than it reads of a batch."""
 Item = TypeVar("Item")
 
 
@@ -48,41 +49,51 @@ def fold_units(layout: Layout, key: str, files: Sequence[StoredFile], rules: Tas
 
 
 def _unit(layout: Layout, key: str, files: Sequence[StoredFile], rules: TaskRules) -> FoldUnit:
-    small = _in_one_task(_if_many(lightest(files, lambda file: file.rows), rules), rules)
-    others = [file for file in files if file not in small]
-    many = [_if_many(lightest(file.deletes, lambda delete: delete.rows), rules) for file in others]
+    small = _small(layout, files, rules)
+    folded = {file.path for file in small}
+    others = [file for file in files if file.path not in folded]
+    many = [lightest(file.deletes, lambda delete: delete.rows, rules.fold_files) for file in others]
     gone = {delete.path for deletes in (*many, *(file.deletes for file in small)) for delete in deletes}
     # A delete file that goes may name other files, too: what it says of them is written anew.
     kept = (replace(file, deletes=tuple(one for one in file.deletes if one.path in gone)) for file in others)
     return FoldUnit(layout, key, tuple(small), tuple(file for file in kept if file.deletes))
 
 
-def lightest(items: Sequence[Item], weight: Callable[[Item], int]) -> list[Item]:
-    """The lightest ones, up to one that outweighs all before it: so nothing is written anew too often."""
-    chosen: list[Item] = []
-    total = 0
-    for item in sorted(items, key=weight):
-        if len(chosen) > 1 and weight(item) > 2 * total:
+def _small(layout: Layout, files: Sequence[StoredFile], rules: TaskRules) -> list[StoredFile]:
+    """The files to write anew: as many of the lightest as a task can hold.
+
+    Neither limit lets the same rows be written again and again: a file above one is never folded, and files of which
+    not all fit into a task become one above it.
+    """
+    limit = min(rules.task_bytes, layout.file_bytes // 2)
+    candidates = [file for file in files if file.rows <= rules.task_rows and file.size <= limit]
+    chosen: list[StoredFile] = []
+    rows = size = 0
+    for file in lightest(candidates, lambda file: file.rows, rules.fold_files):
+        rows, size = rows + file.rows, size + file.size
+        if rows > 2 * rules.task_rows or size > 2 * limit:
             break
-        chosen.append(item)
-        total += weight(item)
+        chosen.append(file)
     return chosen
 
 
-def _if_many(items: list[Item], rules: TaskRules) -> list[Item]:
-    return items if len(items) >= rules.fold_files else []
+def lightest(items: Sequence[Item], weight: Callable[[Item], int], least: int) -> list[Item]:
+    """The lightest ones, if at least so many of them are of similar weight.
 
-
-def _in_one_task(files: Sequence[StoredFile], rules: TaskRules) -> list[StoredFile]:
-    """As many of the first ones as a task can hold; none where that is only one."""
-    chosen: list[StoredFile] = []
-    rows = size = 0
-    for file in files:
-        rows, size = rows + file.rows, size + file.size
-        if rows > _TASKS * rules.task_rows or size > _TASKS * rules.task_bytes:
-            break
-        chosen.append(file)
-    return chosen if len(chosen) > 1 else []
+    One that weighs more than twice all similar ones before it is not similar to them: it is only taken with others of
+    its own kind. So an item is written anew a few times until it is heavy, not with each light one that comes.
+    """
+    similar: list[Item] = []
+    before: list[Item] = []
+    total = 0
+    for item in sorted(items, key=weight):
+        if similar and weight(item) > 2 * total:
+            if len(similar) >= least:
+                break
+            before, similar, total = before + similar, [], 0
+        similar.append(item)
+        total += weight(item)
+    return before + similar if len(similar) >= least else []
 
 
 def fold_unit(unit: FoldUnit) -> Written:
@@ -90,6 +101,9 @@ def fold_unit(unit: FoldUnit) -> Written:
     layout, io = unit.layout, unit.layout.io()
     dead, columns = DeadRows(io), [column.name for column in layout.schema.fields]
     parts = [live_rows(io, layout, file, columns, dead=dead) for file in unit.files]
-    files = write_rows(io, layout, pa.concat_tables(parts), sort_by=(unit.key,)) if parts else []
-    deletes = write_deletes(io, layout, [(file, dead.of(file)) for file in unit.kept])
+    rows = pa.concat_tables(parts) if parts else pa.table({})
+    alive = sum(file.rows - len(np.unique(dead.of(file))) for file in unit.files)
+    if len(rows) != alive:
+        raise UnbalancedBatchError(f"the files to fold hold {len(rows)} rows, not {alive}; nothing was folded")
+    files, deletes = write_both(io, layout, rows, (unit.key,), [(file, dead.of(file)) for file in unit.kept])
     return Written(files=tuple(files), deletes=tuple(deletes))

@@ -9,13 +9,16 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
 from leanops.adapters.iceberg.batches.fold import FoldUnit, fold_units
+from leanops.adapters.iceberg.batches.older import OlderUnit, VersionsUnit
 from leanops.adapters.iceberg.batches.stored import Layout, StoredFile, appended_files, stored_files
 from leanops.adapters.iceberg.batches.units import Place, Unit, distinct_errors
 from leanops.adapters.iceberg.options import TaskRules
 from leanops.domain.errors import CommitRefusedError, PermanentError
-from leanops.ports.engine import CurateWork, StandardizeWork, Target, Work, Written
+from leanops.ports.engine import CurateWork, Fold, StandardizeWork, Target, Work, Written
 
 _EPOCH = date(1970, 1, 1)
+_VERSIONS_PER_ROW = 8
+"""How many names of versions a task can hold in place of each row it may read."""
 ANY = "any topic"
 """Stands for the topic of files that are not partitioned by it."""
 ErrorFiles = Callable[[str], tuple[StoredFile, ...]]
@@ -33,6 +36,13 @@ class BatchPlan:
     """The key of HMACs, which travels with the code of tasks and is never written down with a unit."""
     many_files: bool = False
     """Whether its table should be folded."""
+    older: tuple[OlderUnit, ...] = ()
+    """Curated: what there is to do beside, for keys whose newest version fails."""
+
+    @property
+    def all_units(self) -> tuple[Unit | OlderUnit, ...]:
+        """All that there is to do for it."""
+        return (*self.units, *self.older)
 
     def whole(self, parts: Sequence[Written | Exception]) -> Written:
         """A batch from what was written for its parts; raises what failed in one of them."""
@@ -45,14 +55,6 @@ class BatchPlan:
         if len(whole.errors) < 2 or len(parts) == 1:
             return whole
         return replace(whole, errors=distinct_errors(self.units[0].errors, whole.errors))
-
-
-@dataclass(frozen=True)
-class FoldPlan:
-    """A table as it is now, and what is worth folding in it."""
-
-    target: Target
-    units: tuple[FoldUnit, ...]
 
 
 class Tables:
@@ -75,18 +77,44 @@ class Tables:
     def curate(self, work: CurateWork) -> BatchPlan:
         """The files of Standardized that a batch reads, and those of Curated that it is held against."""
         table, batch = self._table(work.standardized), work.batch
-        stored = stored_files(table, batch.source_snapshot, ("_batch_seq",))
+        stored = stored_files(table, batch.source_snapshot, ("_batch_seq", "record_key"))
         files = [file for file in stored if _may_hold(file, batch.source_from or 0, batch.source_to)]
         if work.periods is not None:
             files = [file for file in files if _partition(table, file, "period_reference") in work.periods]
-        return self._plan(work, Layout.of(table), files)
+        plan = self._plan(work, Layout.of(table), files)
+        older = self._older(work, Place(Layout.of(table), tuple(stored)), plan.units[0])
+        return replace(plan, older=tuple(older))
 
-    def fold(self, work: Work) -> FoldPlan:
-        """What is worth folding in the target of a batch, as it is now."""
-        table = self._table(work.target.table)
-        base, layout = table.metadata.current_snapshot_id, Layout.of(table)
-        units = fold_units(layout, work.key, stored_files(table, base, ()), self._rules)
-        return FoldPlan(replace(work.target, uuid=str(table.metadata.table_uuid), base=base), tuple(units))
+    def _older(self, work: CurateWork, source: Place, unit: Unit) -> list[OlderUnit]:
+        """The tasks that judge older versions, where the batch may have any."""
+        rows = sum(named.rows for named in work.versions or ())
+        if not rows:
+            return []
+        parts = -(-rows // (_VERSIONS_PER_ROW * self._rules.task_rows))
+        named = unit.work, tuple(work.versions or ()), self._raw(work), source, unit.target, unit.errors
+        return [OlderUnit(*named, part, parts) for part in range(parts)]
+
+    def versions(self, work: CurateWork) -> list[VersionsUnit]:
+        """The tasks that name all versions in the part of RAW that a batch looks at, where it does not know them."""
+        if not work.batch.older_versions or work.versions is not None:
+            return []
+        raw, target = self._raw(work), Place(Layout.of(self._table(work.target.table)))
+        described = replace(work, secret=None)
+        return [VersionsUnit(described, replace(raw, files=part), target) for part in groups(raw.files, self._rules)]
+
+    def _raw(self, work: CurateWork) -> Place:
+        """The part of RAW that a batch of Curated looks at for older versions."""
+        table, batch = self._table(work.raw), work.batch
+        end = table.metadata.current_snapshot_id if batch.raw_to is None else batch.raw_to
+        files = [] if end is None else appended_files(table, batch.raw_from, end)
+        return Place(Layout.of(table), tuple(files))
+
+    def fold(self, fold: Fold) -> list[FoldUnit]:
+        """What is worth folding in a table."""
+        target, table = fold.target, self._table(fold.target.table)
+        if (str(table.metadata.table_uuid), table.metadata.current_snapshot_id) != (target.uuid, target.base):
+            raise CommitRefusedError(f"{target.table} was changed by another writer; it is folded another time")
+        return fold_units(Layout.of(table), fold.key, stored_files(table, target.base, ()), self._rules)
 
     def _plan(self, work: Work, source: Layout, files: Sequence[StoredFile]) -> BatchPlan:
         target, place = work.target, self._place(work.target, work.key)

@@ -42,13 +42,14 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait
 
 from leanops.adapters.iceberg.batches.fold import lightest
 from leanops.adapters.iceberg.batches.written import remove_files
+from leanops.adapters.iceberg.local import NothingCommittedError
 from leanops.domain.errors import CommitRefusedError, CommitUnknownError, PermanentError
 
 _TRIES = 30
 _MANIFESTS_BEFORE_MERGE = 20
 _NOTHING_CHANGED = (
     *(AuthorizationExpiredError, BadRequestError, ForbiddenError, NoSuchTableError, OAuthError),
-    *(TooManyRequestsError, UnauthorizedError),
+    *(TooManyRequestsError, UnauthorizedError, NothingCommittedError),
 )
 """Answers of a catalog that has not taken the commit and never will."""
 
@@ -307,15 +308,16 @@ class _Commit:
         return merged
 
     def _worth_merging(self, manifests: Sequence[ManifestFile]) -> list[ManifestFile]:
-        """The smallest ones, as long as they fit into one file."""
+        """The smallest ones, as long as they fit into one file; a large one stays as it is."""
         limit = property_as_int(
             self._metadata.properties,
             TableProperties.MANIFEST_TARGET_SIZE_BYTES,
             TableProperties.MANIFEST_TARGET_SIZE_BYTES_DEFAULT,
         )
-        light = lightest(manifests, _files)
+        most = limit or 0
+        light = lightest([manifest for manifest in manifests if manifest.manifest_length <= most // 2], _files, least=2)
         sizes = accumulate(manifest.manifest_length for manifest in light)
-        chosen = [manifest for manifest, size in zip(light, sizes, strict=True) if size <= (limit or 0)]
+        chosen = [manifest for manifest, size in zip(light, sizes, strict=True) if size <= most]
         return chosen if len(chosen) > 1 else []
 
     def _existing(self, manifests: Iterable[ManifestFile]) -> Iterable[ManifestEntry]:

@@ -22,8 +22,8 @@ class Shuffled(Protocol):
     def part(self, number: int) -> list[bytes]:
         """What one part was given."""
 
-    def gather(self, function: Gather[Result], parts: Sequence[int]) -> list[Result]:
-        """What becomes of these parts, in order."""
+    def gather(self, function: Gather[Result], parts: Sequence[int]) -> list[Result | Exception]:
+        """What becomes of these parts, in order; what fails is that part's alone."""
 
 
 class Runner(Protocol):
@@ -63,8 +63,8 @@ class _Here:
     def part(self, number: int) -> list[bytes]:
         return self._given[number]
 
-    def gather(self, function: Gather[Result], parts: Sequence[int]) -> list[Result]:
-        return [function(part, self._given[part]) for part in parts]
+    def gather(self, function: Gather[Result], parts: Sequence[int]) -> list[Result | Exception]:
+        return [guarded(lambda part: function(part, self._given[part]), part) for part in parts]
 
 
 def guarded(function: Callable[[Item], Result], item: Item) -> Result | Exception:

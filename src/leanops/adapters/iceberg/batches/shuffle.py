@@ -1,7 +1,7 @@
 """A large batch of events: flattened where its files are read, judged where all events of a key have come together."""
 
 import pickle
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from leanops.adapters.iceberg.batches.plan import BatchPlan
@@ -11,12 +11,13 @@ from leanops.domain.payload.flatten import Kind
 from leanops.ports.engine import StandardizeWork, Written, union
 from leanops.transforms.flatten import FlattenPlan
 
+Whole = Callable[[BatchPlan, Sequence[Written | Exception]], Written | Exception]
 TASKS_PER_PART = 6
 """How much more a task can hold of flattened events than it reads at once."""
 
 
-def standardize_large(runner: Runner, plan: BatchPlan) -> Written:
-    """The files of a batch whose events are too many for one task."""
+def standardize_large(runner: Runner, plan: BatchPlan, whole: Whole) -> Written | Exception:
+    """The files of a batch whose events are too many for one task; `whole` puts its parts together."""
     work: StandardizeWork = plan.units[0].work
     sample = sampled(plan.units[0])
     if work.columns(sample).added:
@@ -34,7 +35,8 @@ def standardize_large(runner: Runner, plan: BatchPlan) -> Written:
     part = replace(plan.units[0], source=_only_layout(plan.units[0].source))
     # The key of HMACs has done its work, and code as long as a list of files may be written to disk.
     judge = _Gather(part, replace(flatten, key_secret=None), kinds)
-    return replace(plan.whole(shuffled.gather(judge, range(parts))), kinds=kinds)
+    written = whole(plan, shuffled.gather(judge, range(parts)))
+    return written if isinstance(written, Exception) else replace(written, kinds=kinds)
 
 
 def _only_layout(place: Place) -> Place:

@@ -9,10 +9,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.parquet as pq
 from pyiceberg.conversions import from_bytes
 from pyiceberg.io import FileIO, load_file_io
-from pyiceberg.io.pyarrow import PYARROW_PARQUET_FIELD_ID_KEY, schema_to_pyarrow
+from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.manifest import (
     DataFile,
     DataFileContent,
@@ -24,18 +23,20 @@ from pyiceberg.manifest import (
 )
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
-from pyiceberg.table import Table
+from pyiceberg.table import Table, TableProperties
 from pyiceberg.table.snapshots import Operation, Snapshot
 from pyiceberg.types import NestedField, StringType
 from pyiceberg.utils.concurrent import ExecutorFactory
+from pyiceberg.utils.properties import property_as_int
 
 from leanops.domain.errors import PermanentError, RetryableError
 
 FILE_PATH_ID, POSITION_ID = 2147483546, 2147483545
 """The field ids that Iceberg reserves for the two columns of a position-delete file."""
-POSITION = "_pos"
 _REMEMBERED_ENTRIES = 20_000
 """Of some kilobytes each."""
+_OF_FILES = ("py-io-impl", "s3.", "gcs.", "adls.", "hdfs.", "hf.", "client.")
+"""How the properties begin that PyIceberg's FileIO reads."""
 Positions = npt.NDArray[np.int64]
 NO_POSITIONS: Positions = np.empty(0, dtype=np.int64)
 
@@ -46,7 +47,7 @@ class Layout:
 
     location: str
     io_properties: Mapping[str, str] = field(repr=False)
-    """May hold credentials, so they are never shown."""
+    """How files are reached; of the catalog's properties no others. May hold credentials, so they are never shown."""
     schema: Schema
     specs: Mapping[int, PartitionSpec]
     spec_id: int
@@ -57,7 +58,7 @@ class Layout:
         metadata: Any = table.metadata
         return cls(
             location=metadata.location,
-            io_properties=dict(table.io.properties),
+            io_properties={key: value for key, value in table.io.properties.items() if key.startswith(_OF_FILES)},
             schema=table.schema(),
             specs=dict(table.specs()),
             spec_id=metadata.default_spec_id,
@@ -71,6 +72,16 @@ class Layout:
     def spec(self) -> PartitionSpec:
         """How new rows are partitioned."""
         return self.specs[self.spec_id]
+
+    @property
+    def file_bytes(self) -> int:
+        """About how large the table wants its data files."""
+        default = TableProperties.WRITE_TARGET_FILE_SIZE_BYTES_DEFAULT
+        return self.number(TableProperties.WRITE_TARGET_FILE_SIZE_BYTES, default)
+
+    def number(self, name: str, default: int) -> int:
+        """A property of the table."""
+        return property_as_int(dict(self.properties), name, default) or default
 
     def arrow_type(self, column: NestedField) -> pa.DataType:
         """The type of a column as rows have it in memory."""
@@ -100,39 +111,6 @@ class StoredFile:
     """Column → (not above any value, not below any); timestamps are microseconds, texts may be cut. Absent: unknown."""
     deletes: tuple[DeleteFile, ...] = ()
     """Those that may name it."""
-
-
-class DeadRows:
-    """The positions that delete files name; each of those files is read once."""
-
-    def __init__(self, io: FileIO) -> None:
-        self._io = io
-        self._by_delete: dict[str, Mapping[str, Positions]] = {}
-
-    def of(self, file: StoredFile) -> Positions:
-        """The positions of a file that are deleted, perhaps some of them twice."""
-        named = [self._read(delete.path).get(file.path, NO_POSITIONS) for delete in file.deletes]
-        return np.concatenate(named) if named else NO_POSITIONS
-
-    def _read(self, path: str) -> Mapping[str, Positions]:
-        if path not in self._by_delete:
-            with self._io.new_input(path).open() as source:
-                rows = pq.read_table(
-                    source, columns=["file_path", "pos"], read_dictionary=["file_path"], use_threads=False
-                )
-            self._by_delete[path] = _by_file(rows)
-        return self._by_delete[path]
-
-
-def _by_file(rows: pa.Table) -> Mapping[str, Positions]:
-    if not rows.num_rows:
-        return {}
-    named = rows["file_path"].unify_dictionaries().combine_chunks()
-    codes, positions = named.indices.to_numpy(), rows["pos"].to_numpy().astype(np.int64)
-    order = np.argsort(codes, kind="stable")
-    files, starts = np.unique(codes[order], return_index=True)
-    parts = np.split(positions[order], starts[1:])
-    return {named.dictionary[int(code)].as_py(): part for code, part in zip(files, parts, strict=True)}
 
 
 def stored_files(table: Table, snapshot_id: int | None, measured: Sequence[str]) -> list[StoredFile]:
@@ -175,44 +153,6 @@ def appended_files(table: Table, start: int | None, end: int, measured: Sequence
     ]
 
 
-def live_rows(
-    io: FileIO,
-    layout: Layout,
-    file: StoredFile,
-    columns: Sequence[str],
-    positions: bool = False,
-    dead: DeadRows | None = None,
-) -> pa.Table:
-    """The rows of a file that are not deleted, in the current schema's types; `_pos` is their place in the file."""
-    with io.new_input(file.path).open() as source, pq.ParquetFile(source, coerce_int96_timestamp_unit="us") as parquet:
-        names = _names_by_id(file, parquet.schema_arrow)
-        wanted = [layout.schema.find_field(column) for column in columns]
-        held = [names[column.field_id] for column in wanted if column.field_id in names]
-        total = parquet.metadata.num_rows
-        found = parquet.read(columns=held, use_threads=False) if held else pa.table({})
-    arrays = [_column(found, names.get(column.field_id), layout.arrow_type(column), total) for column in wanted]
-    fields = list(columns)
-    if positions:
-        arrays, fields = [*arrays, pa.array(np.arange(total, dtype=np.int64))], [*fields, POSITION]
-    rows = pa.table(arrays, names=fields)
-    killed = (dead or DeadRows(io)).of(file)
-    return rows.filter(pa.array(_without(total, killed))) if len(killed) else rows
-
-
-def _column(found: pa.Table, name: str | None, kind: pa.DataType, total: int) -> pa.Array | pa.ChunkedArray:
-    if name is None:
-        return pa.nulls(total, kind)
-    column = found[name]
-    # Iceberg has no finer unit than microseconds here, so nothing that it promises can be lost.
-    return column if column.type == kind else column.cast(kind, safe=not pa.types.is_timestamp(kind))
-
-
-def _without(total: int, killed: Positions) -> npt.NDArray[np.bool_]:
-    alive = np.ones(total, dtype=np.bool_)
-    alive[killed] = False
-    return alive
-
-
 def plain(kind: pa.DataType) -> pa.DataType:
     """The same type without 64-bit offsets; what is known of nested fields stays."""
     if pa.types.is_large_string(kind):
@@ -224,19 +164,6 @@ def plain(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_struct(kind):
         return pa.struct([member.with_type(plain(member.type)) for member in kind])
     return kind
-
-
-def _names_by_id(file: StoredFile, schema: pa.Schema) -> dict[int, str]:
-    names = {
-        int(column.metadata[PYARROW_PARQUET_FIELD_ID_KEY]): column.name
-        for column in schema
-        if column.metadata and PYARROW_PARQUET_FIELD_ID_KEY in column.metadata
-    }
-    if not names and len(schema):
-        raise PermanentError(
-            f"{file.path} was written without Iceberg's field ids; rewrite it with a tool that has them"
-        )
-    return names
 
 
 class _Remembered:

@@ -32,8 +32,8 @@ from pyiceberg.schema import sanitize_column_names
 from pyiceberg.table import TableProperties
 from pyiceberg.table.locations import load_location_provider
 from pyiceberg.types import LongType, StringType
-from pyiceberg.utils.properties import property_as_int
 
+from leanops.adapters.iceberg import bounds
 from leanops.adapters.iceberg.batches.stored import (
     FILE_PATH_ID,
     NO_POSITIONS,
@@ -92,6 +92,18 @@ def write_deletes(io: FileIO, layout: Layout, dead: Sequence[tuple[StoredFile, P
         ]
 
 
+def write_both(
+    io: FileIO, layout: Layout, rows: pa.Table, sort_by: Sequence[str], dead: Sequence[tuple[StoredFile, Positions]]
+) -> tuple[list[DataFile], list[DataFile]]:
+    """Data files with these rows, and delete files that name these positions; all of them, or none is left."""
+    files = write_rows(io, layout, rows, sort_by)
+    try:
+        return files, write_deletes(io, layout, dead)
+    except BaseException:
+        remove_files(io, files)
+        raise
+
+
 def remove_files(io: FileIO, files: Iterable[DataFile | str]) -> None:
     """Remove what it can of the files of an attempt that certainly was not committed."""
     for file in files:
@@ -104,6 +116,7 @@ class _Form:
     """How the data files of a table are written: Parquet's schema and options, and which metrics are kept."""
 
     def __init__(self, layout: Layout) -> None:
+        bounds.install()
         is_simple = all(column.field_type.is_primitive and _SIMPLE(column.name) for column in layout.schema.fields)
         names = layout.schema if is_simple else sanitize_column_names(layout.schema)
         columns = schema_to_pyarrow(names)
@@ -113,12 +126,10 @@ class _Form:
         self.metrics: dict[int, StatisticsCollector] = compute_statistics_plan(layout.schema, dict(layout.properties))
         bounded = MetricModeTypes.TRUNCATE, MetricModeTypes.FULL
         self.bounded = [at for at, key in enumerate(self.ids.values()) if self.metrics[key].mode.type in bounded]
-        self.file_bytes = _number(
-            layout, TableProperties.WRITE_TARGET_FILE_SIZE_BYTES, TableProperties.WRITE_TARGET_FILE_SIZE_BYTES_DEFAULT
-        )
-        self._group_bytes = _number(layout, TableProperties.PARQUET_ROW_GROUP_SIZE_BYTES, _ROW_GROUP_BYTES)
-        self._group_rows = _number(
-            layout, TableProperties.PARQUET_ROW_GROUP_LIMIT, TableProperties.PARQUET_ROW_GROUP_LIMIT_DEFAULT
+        self.file_bytes = layout.file_bytes
+        self._group_bytes = layout.number(TableProperties.PARQUET_ROW_GROUP_SIZE_BYTES, _ROW_GROUP_BYTES)
+        self._group_rows = layout.number(
+            TableProperties.PARQUET_ROW_GROUP_LIMIT, TableProperties.PARQUET_ROW_GROUP_LIMIT_DEFAULT
         )
 
     def rows_a_group(self, rows: pa.Table) -> int:
@@ -145,10 +156,6 @@ class _Form:
                 )
                 if not known:
                     yield self.ids[column.path_in_schema]
-
-
-def _number(layout: Layout, name: str, default: int) -> int:
-    return property_as_int(dict(layout.properties), name, default) or default
 
 
 @dataclass

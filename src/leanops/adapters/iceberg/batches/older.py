@@ -1,0 +1,243 @@
+"""Older versions of keys whose newest version fails, as tasks: where they are in RAW, and which one takes its place."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from zlib import crc32
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from leanops.adapters.iceberg.batches.rows import POSITION
+from leanops.adapters.iceberg.batches.stored import Positions
+from leanops.adapters.iceberg.batches.units import (
+    FILE,
+    Place,
+    cells_of,
+    completed,
+    curated_rows,
+    flatten_plan,
+    judged_columns,
+    read_chosen,
+    read_rows,
+    sampled_kinds,
+    stored_rows,
+    write_files,
+    write_versions,
+)
+from leanops.ports.engine import CurateWork, Versions, Written
+from leanops.transforms import curate
+from leanops.transforms.curate import Flags
+from leanops.transforms.flatten import RAW_COLUMNS
+from leanops.transforms.judge import KEY, judged
+from leanops.transforms.older import (
+    PREFIX,
+    RAW_FILE,
+    RAW_ROW,
+    VERSION,
+    candidates,
+    flags,
+    idempotency_keys,
+    newest_passing,
+)
+from leanops.transforms.quarantine import BAD
+from leanops.transforms.standardize import SUPERSEDED_COLUMNS, paths_without_column, table_rows
+
+_JUDGED_AT_ONCE = 10_000
+_FIRST_SEEN = "first_seen_ts"
+
+
+@dataclass(frozen=True)
+class VersionsUnit:
+    """Some files of RAW, whose events are to be named with their keys."""
+
+    work: CurateWork
+    source: Place
+    target: Place
+
+
+@dataclass(frozen=True)
+class OlderUnit:
+    """Keys that have other versions in a part of RAW than the one in Standardized."""
+
+    work: CurateWork
+    versions: tuple[Versions, ...]
+    raw: Place
+    source: Place
+    """Standardized, with all of its files."""
+    target: Place
+    errors: Place
+    part: int = 0
+    parts: int = 1
+    """A task does the keys of its part."""
+
+
+def versions_unit(unit: VersionsUnit, secret: bytes | None) -> tuple[Versions, ...]:
+    """RAW files → a file that names their events."""
+    work, raw = unit.work, read_rows(unit.source, RAW_COLUMNS, places=True)
+    if not len(raw):
+        return ()
+    cells = cells_of(raw, flatten_plan(work, secret, work.expected or sampled_kinds(raw, work.batch)))
+    events = cells.filter(cells.column("rule").is_null())
+    return write_versions(unit.target.layout.io(), unit.target.layout, events.select(SUPERSEDED_COLUMNS))
+
+
+def older_unit(unit: OlderUnit, secret: bytes | None) -> Written:
+    """Versions in RAW → files of Curated, with the newest version that passes of each key whose newest one fails."""
+    io, versions = unit.target.layout.io(), _versions(unit)
+    keys = pc.unique(versions.column("record_key"))
+    newest = stored_rows(io, unit.source, "record_key", pa.chunked_array([keys]), (*VERSION, _FIRST_SEEN, "_batch_seq"))
+    if newest is None or not len(newest):
+        return Written()
+    named = idempotency_keys(newest.column("record_key"))
+    stored = stored_rows(io, unit.target, KEY, named, curate.STORED)
+    failing = _failing(unit, newest, stored)
+    ranked = candidates(_of_keys(versions, failing), failing, stored)
+    judge = _Judge(unit, secret, failing)
+    found = newest_passing(ranked.append_column("at", pa.array(np.arange(len(ranked)))), judge)
+    done = curate.curated(judge.passed(found.kept), stored, unit.work.schema, judge.sources, secret)
+    written = write_files(io, unit, curated_rows(done.rows, unit.work.batch), stored, done.replaced)
+    counts = {
+        "judged_older": len(found.kept) + len(found.failed),
+        "kept_older": done.counts["inserted"] + done.counts["updated"],
+        "replaced_older": done.counts["updated"],
+        "behind": len(_of_keys(_new_to_curated(done.rows, stored), failing.filter(_is_read(unit, failing)))),
+        **{name: done.counts[name] for name in ("cross_period", "late_corrections")},
+    }
+    return completed(unit, replace(written, counts=counts), judge.failed(found.failed))
+
+
+def _versions(unit: OlderUnit) -> pa.Table:
+    """The versions of the task's keys; a record_key made of a message id has one version only."""
+    parts = []
+    for named in unit.versions:
+        with unit.target.layout.io().new_input(named.path).open() as source:
+            rows = pq.read_table(source, use_threads=False)
+        rows = rows.filter(pc.starts_with(rows.column("record_key"), PREFIX))
+        if unit.parts > 1:
+            numbers = np.fromiter((crc32(key.encode()) for key in rows.column("record_key").to_pylist()), np.int64)
+            rows = rows.filter(pa.array(numbers % unit.parts == unit.part))
+        parts.append(rows)
+    return pa.concat_tables(parts).unify_dictionaries()
+
+
+def _failing(unit: OlderUnit, newest: pa.Table, stored: pa.Table | None) -> pa.Table:
+    """The newest versions that are not in Curated, and will not be there after this batch either."""
+    if stored is not None and len(stored):
+        at = pc.index_in(idempotency_keys(newest.column("record_key")), stored.column(KEY).combine_chunks())
+        there = stored.column("message_id").take(at.combine_chunks())
+        newest = newest.filter(pc.not_equal(newest.column("message_id"), there).fill_null(True))
+    is_read = _is_read(unit, newest)
+    read = newest.filter(is_read).sort_by([(FILE, "ascending"), (POSITION, "ascending")])
+    parts = [_failed_keys(unit, read.slice(at, _JUDGED_AT_ONCE)) for at in range(0, len(read), _JUDGED_AT_ONCE)]
+    failed = pa.chunked_array(parts, pa.string()).combine_chunks()
+    is_failing = pc.is_in(newest.column("record_key"), value_set=failed)
+    return newest.filter(pc.or_(pc.invert(is_read), is_failing))
+
+
+def _failed_keys(unit: OlderUnit, read: pa.Table) -> pa.Array:
+    """The record_keys of these rows of Standardized that fail."""
+    sources, columns = judged_columns(unit)
+    numbers, positions = read.column(FILE).to_numpy(), read.column(POSITION).to_numpy()
+    chosen = {unit.source.files[number].path: positions[numbers == number] for number in np.unique(numbers)}
+    (rows,) = read_chosen(unit.source, columns, chosen).combine_chunks().to_batches()
+    return rows.column("record_key").filter(judged(rows, sources, None).failures.is_valid())
+
+
+def _is_read(unit: OlderUnit, newest: pa.Table) -> pa.ChunkedArray:
+    """Whether the batch reads these rows of Standardized; all others were judged by batches before."""
+    batch, number = unit.work.batch, newest.column("_batch_seq")
+    return pc.and_(pc.greater(number, batch.source_from or 0), pc.less_equal(number, batch.source_to))
+
+
+def _of_keys(rows: pa.Table, failing: pa.Table) -> pa.Table:
+    """The rows of these keys."""
+    return rows.filter(pc.is_in(rows.column("record_key"), value_set=failing.column("record_key").combine_chunks()))
+
+
+def _new_to_curated(rows: pa.Table, stored: pa.Table | None) -> pa.Table:
+    """The record_keys of rows of Curated that had no row there."""
+    keys = pa.table({"record_key": pc.binary_join_element_wise(PREFIX, rows.column(KEY), "")})
+    if stored is None:
+        return keys
+    return keys.filter(pc.invert(pc.is_in(rows.column(KEY), value_set=stored.column(KEY).combine_chunks())))
+
+
+@dataclass
+class _Judge:
+    """Reads candidates from RAW and judges them as if they were in Standardized."""
+
+    unit: OlderUnit
+    secret: bytes | None = field(repr=False)
+    failing: pa.Table
+    _passed: list[pa.Table] = field(default_factory=list)
+    _failed: list[pa.Table] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.sources, self.columns = judged_columns(self.unit)
+
+    def __call__(self, tried: pa.Table) -> pa.Table:
+        passes, fails = np.zeros(len(tried), bool), np.zeros(len(tried), bool)
+        order = _by_place(tried)
+        for start in range(0, len(tried), _JUDGED_AT_ONCE):
+            self._judge(order[start : start + _JUDGED_AT_ONCE], tried, passes, fails)
+        return pa.table({"passes": passes, "fails": fails})
+
+    def passed(self, places: pa.Array) -> pa.Table:
+        """The rows of Standardized that these candidates would be."""
+        rows = [rows.filter(pc.is_in(rows.column("at"), value_set=places)) for rows in self._passed]
+        return pa.concat_tables(rows) if rows else self._nothing()
+
+    def failed(self, places: pa.Array) -> pa.Table:
+        """The messages of these candidates, with what is wrong with each."""
+        rows = [rows.filter(pc.is_in(rows.column("at"), value_set=places)) for rows in self._failed]
+        return pa.concat_tables(rows).drop_columns(["at"]) if rows else BAD.empty_table()
+
+    def _judge(self, at: Positions, tried: pa.Table, passes: Flags, fails: Flags) -> None:
+        """Judge those of the candidates that are at these places, in the order of RAW."""
+        tried, work = tried.take(pa.array(at)), self.unit.work
+        raw = read_chosen(self.unit.raw, RAW_COLUMNS, _places(tried))
+        plan = flatten_plan(work, self.secret, work.expected or sampled_kinds(raw, work.batch))
+        cells, positions = cells_of(raw, plan), dict(zip(plan.expected, plan.columns, strict=True))
+        is_event = pc.and_(cells.column("rule").is_null(), pc.equal(cells.column("record_key"), tried["record_key"]))
+        if work.schema.policies.unknown_fields == "quarantine":
+            is_event = pc.and_not(is_event, paths_without_column(cells, work.paths, positions).is_valid())
+        rows = self._as_standardized(cells, positions).append_column("at", tried["at"])
+        failures = judged(rows.combine_chunks().to_batches()[0], self.sources, None).failures
+        is_good, is_bad = pc.and_not(is_event, failures.is_valid()), pc.and_(is_event, failures.is_valid())
+        passes[at], fails[at] = flags(is_good), flags(is_bad)
+        self._passed.append(rows.filter(is_good))
+        bad = rows.select([*BAD.names[:-1], "at"]).append_column(BAD.names[-1], failures).filter(is_bad)
+        self._failed.append(bad.select([*BAD.names, "at"]).cast(BAD.append(pa.field("at", pa.int64()))))
+
+    def _as_standardized(self, cells: pa.Table, positions: Mapping[str, str]) -> pa.Table:
+        """The columns that are read of Standardized."""
+        work = self.unit.work
+        at = pc.index_in(cells.column("record_key"), self.failing.column("record_key").combine_chunks())
+        seen = self.failing.column(_FIRST_SEEN).take(at.combine_chunks())
+        rows = table_rows(cells, seen, work.paths, positions)
+        rows = rows.append_column("topic_name", pa.repeat(pa.scalar(work.batch.topic, pa.string()), len(rows)))
+        missing = [name for name in self.columns if name not in rows.column_names]
+        for name in missing:
+            rows = rows.append_column(name, pa.nulls(len(rows), pa.string()))
+        return rows.select(self.columns)
+
+    def _nothing(self) -> pa.Table:
+        return read_rows(replace(self.unit.source, files=()), self.columns)
+
+
+def _by_place(tried: pa.Table) -> Positions:
+    """The order in which the rows of RAW are read that candidates are in."""
+    return np.lexsort((tried.column(RAW_ROW).to_numpy(), _file_codes(tried).indices.to_numpy()))
+
+
+def _places(ordered: pa.Table) -> dict[str, Positions]:
+    """The rows of RAW that candidates are in, file by file."""
+    files, rows = _file_codes(ordered), ordered.column(RAW_ROW).to_numpy()
+    codes, paths = files.indices.to_numpy(), files.dictionary.to_pylist()
+    return {paths[code]: rows[codes == code] for code in np.unique(codes).tolist()}
+
+
+def _file_codes(versions: pa.Table) -> pa.DictionaryArray:
+    return versions.column(RAW_FILE).unify_dictionaries().combine_chunks()

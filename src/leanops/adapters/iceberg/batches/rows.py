@@ -1,0 +1,145 @@
+"""The rows in the files of a table: those that no delete file names, or those at some positions."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyiceberg.io import FileIO
+from pyiceberg.io.pyarrow import PYARROW_PARQUET_FIELD_ID_KEY
+from pyiceberg.types import NestedField
+
+from leanops.adapters.iceberg.batches.stored import NO_POSITIONS, Layout, Positions, StoredFile
+from leanops.domain.errors import PermanentError
+
+POSITION = "_pos"
+
+
+class DeadRows:
+    """The positions that delete files name; each of those files is read once."""
+
+    def __init__(self, io: FileIO) -> None:
+        self._io = io
+        self._by_delete: dict[str, Mapping[str, Positions]] = {}
+
+    def of(self, file: StoredFile) -> Positions:
+        """The positions of a file that are deleted, perhaps some of them twice."""
+        named = [self._read(delete.path).get(file.path, NO_POSITIONS) for delete in file.deletes]
+        return np.concatenate(named) if named else NO_POSITIONS
+
+    def _read(self, path: str) -> Mapping[str, Positions]:
+        if path not in self._by_delete:
+            with self._io.new_input(path).open() as source:
+                rows = pq.read_table(
+                    source, columns=["file_path", "pos"], read_dictionary=["file_path"], use_threads=False
+                )
+            self._by_delete[path] = _by_file(rows)
+        return self._by_delete[path]
+
+
+def _by_file(rows: pa.Table) -> Mapping[str, Positions]:
+    if not rows.num_rows:
+        return {}
+    named = rows["file_path"].unify_dictionaries().combine_chunks()
+    codes, positions = named.indices.to_numpy(), rows["pos"].to_numpy().astype(np.int64)
+    order = np.argsort(codes, kind="stable")
+    files, starts = np.unique(codes[order], return_index=True)
+    parts = np.split(positions[order], starts[1:])
+    return {named.dictionary[int(code)].as_py(): part for code, part in zip(files, parts, strict=True)}
+
+
+def live_rows(
+    io: FileIO,
+    layout: Layout,
+    file: StoredFile,
+    columns: Sequence[str],
+    positions: bool = False,
+    dead: DeadRows | None = None,
+    key: str | None = None,
+) -> pa.Table:
+    """The rows of a file that are not deleted, in the current schema's types; `_pos` is their place in the file.
+
+    Every file has the key: rows that seem to have none would all look new.
+    """
+    with _opened(io, layout, file, columns) as opened:
+        if key is not None and layout.schema.find_field(key).field_id not in opened.names:
+            raise PermanentError(f"{file.path} has no column {key}, which another tool must have renamed or dropped")
+        total = opened.parquet.metadata.num_rows
+        rows = opened.rows(opened.parquet.read(columns=opened.held, use_threads=False) if opened.held else None, total)
+    if positions:
+        rows = rows.append_column(POSITION, pa.array(np.arange(total, dtype=np.int64)))
+    killed = (dead or DeadRows(io)).of(file)
+    return rows.filter(pa.array(_without(total, killed))) if len(killed) else rows
+
+
+def chosen_rows(io: FileIO, layout: Layout, file: StoredFile, columns: Sequence[str], positions: Positions) -> pa.Table:
+    """The rows of a file at these positions, dead or not, in the order of the file; only their row groups are read."""
+    start, parts = 0, []
+    with _opened(io, layout, file, columns) as opened:
+        for group in range(opened.parquet.metadata.num_row_groups):
+            end = start + opened.parquet.metadata.row_group(group).num_rows
+            inside = np.sort(positions[(positions >= start) & (positions < end)]) - start
+            if len(inside):
+                found = opened.parquet.read_row_group(group, columns=opened.held, use_threads=False)
+                rows = opened.rows(found.take(pa.array(inside)), len(inside))
+                parts.append(rows.append_column(POSITION, pa.array(inside + start)))
+            start = end
+        nothing = opened.rows(None, 0).append_column(POSITION, pa.nulls(0, pa.int64()))
+    return pa.concat_tables([nothing, *parts])
+
+
+@dataclass(frozen=True)
+class _Opened:
+    """A file, and where in it the columns are that are wanted."""
+
+    parquet: pq.ParquetFile
+    layout: Layout
+    wanted: Sequence[NestedField]
+    names: Mapping[int, str]
+
+    @property
+    def held(self) -> list[str]:
+        """Those of the columns that the file has, by the names it has for them."""
+        return [self.names[column.field_id] for column in self.wanted if column.field_id in self.names]
+
+    def rows(self, found: pa.Table | None, total: int) -> pa.Table:
+        """What was read of them under the names and in the types of the table; NULL in what the file lacks."""
+        arrays = []
+        for column in self.wanted:
+            name, kind = self.names.get(column.field_id), self.layout.arrow_type(column)
+            if found is None or name is None:
+                arrays.append(pa.nulls(total, kind))
+            else:
+                # Iceberg has no finer unit than microseconds here, so nothing that it promises can be lost.
+                is_safe = not pa.types.is_timestamp(kind)
+                arrays.append(found[name] if found[name].type == kind else found[name].cast(kind, safe=is_safe))
+        return pa.table(arrays, names=[column.name for column in self.wanted])
+
+
+@contextmanager
+def _opened(io: FileIO, layout: Layout, file: StoredFile, columns: Sequence[str]) -> Iterator[_Opened]:
+    with io.new_input(file.path).open() as source, pq.ParquetFile(source, coerce_int96_timestamp_unit="us") as parquet:
+        wanted = [layout.schema.find_field(column) for column in columns]
+        yield _Opened(parquet, layout, wanted, _names_by_id(file, parquet.schema_arrow))
+
+
+def _without(total: int, killed: Positions) -> npt.NDArray[np.bool_]:
+    alive = np.ones(total, dtype=np.bool_)
+    alive[killed] = False
+    return alive
+
+
+def _names_by_id(file: StoredFile, schema: pa.Schema) -> dict[int, str]:
+    names = {
+        int(column.metadata[PYARROW_PARQUET_FIELD_ID_KEY]): column.name
+        for column in schema
+        if column.metadata and PYARROW_PARQUET_FIELD_ID_KEY in column.metadata
+    }
+    if not names and len(schema):
+        raise PermanentError(
+            f"{file.path} was written without Iceberg's field ids; rewrite it with a tool that has them"
+        )
+    return names

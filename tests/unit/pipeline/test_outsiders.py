@@ -1,0 +1,156 @@
+"""What other tools, full disks and other topics may do to a batch: it is refused or read again, and never wrong."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from leanops.domain.errors import PermanentError, RetryableError, UnbalancedBatchError
+from leanops.domain.table.outcome import Outcome
+from leanops.ports.state import ATTEMPTS
+from leanops.runtimes.embedded import Embedded
+from leanops.usecases.cycle.plan import plan_cycle
+from tests.oracle.rows import RawRow
+from tests.oracle.streams import SCHEMA
+from tests.support.world import FIRST, Abandoned, World, Wrapped
+
+COLUMNS = [{"name": "amount", "path": "$.amount", "type": "INT"}]
+ORDERS: dict[str, Any] = {**SCHEMA, "payload_columns": COLUMNS, "keys": {"idempotency_key": "$.key"}}
+
+
+@pytest.fixture
+def world(embedded: Embedded, tmp_path: Path) -> World:
+    world = World(embedded, tmp_path, in_process=True)
+    world.add("orders", json.dumps(ORDERS))
+    return world
+
+
+def event(number: int, amount: object = 1, key: str | None = None) -> RawRow:
+    text = json.dumps({"key": key or f"k{number}", "amount": amount})
+    return replace(FIRST, message_id=f"m{number}", json_payload=text, ingestion_ts=FIRST.ingestion_ts + number)
+
+
+def standardize(world: World) -> None:
+    """A cycle that leaves Curated alone."""
+    platform = world.platform()
+    world.cycle(platform, plans=[replace(plan, curate=False) for plan in plan_cycle(platform, None)])
+
+
+def folder_of(world: World, table: str) -> Path:
+    return Path(world.embedded.catalog.load_table(table).location().removeprefix("file://"))
+
+
+def test_a_batch_begun_over_snapshots_that_expire_in_between_is_read_again_as_a_gap(world: World) -> None:
+    world.publish("orders", [event(1)])
+    world.cycle()
+    world.publish("orders", [event(2)])
+    world.publish("orders", [event(3)])
+
+    def killed(name: str) -> None:
+        if name == "before commit":
+            raise Abandoned
+
+    with pytest.raises(Abandoned):
+        world.cycle(world.platform(killed))
+    world.wait_for_leases()
+    raw = world.embedded.catalog.load_table(world.databases.raw_table("orders"))
+    _, between, _ = [snapshot.snapshot_id for snapshot in raw.snapshots()]
+    raw.maintenance.expire_snapshots().by_ids([between]).commit()
+    assert world.cycle()["orders"].outcome == Outcome.GAP
+    assert sorted(row["message_id"] for row in world.curated("orders")) == ["m1", "m2", "m3"]
+    assert len(world.standardized("orders")) == 3
+
+
+@pytest.mark.parametrize("layer", ["standardized", "curated"])
+def test_error_rows_that_cannot_be_written_leave_no_other_file(world: World, layer: str) -> None:
+    world.publish("orders", [event(1)])
+    world.cycle()
+    databases = world.databases
+    places = {
+        "standardized": (databases.standardized_table("orders"), databases.parse_errors),
+        "curated": (databases.curated_table("orders"), databases.errors),
+    }
+    table, errors = places[layer]
+    # A file where the folder of error rows has to be: as good as a full disk.
+    (folder_of(world, errors) / "data").write_text("in the way")
+    files = set(folder_of(world, table).rglob("*.parquet"))
+    bad = event(2, "x") if layer == "curated" else replace(event(2), json_payload="no event")
+    world.publish("orders", [bad, event(3)])
+    with pytest.raises(OSError, match=r"Not a directory|File exists"):
+        world.cycle()
+    assert set(folder_of(world, table).rglob("*.parquet")) == files
+    (folder_of(world, errors) / "data").unlink()
+    assert world.cycle()["orders"].outcome in (Outcome.DONE, Outcome.NO_NEW_DATA)
+    assert len(world.curated("orders")) == 2
+
+
+def test_error_rows_that_cannot_be_added_stop_their_own_topic_alone(world: World) -> None:
+    class AddsNone(Wrapped):
+        def add_errors(self, table: str, written: Any) -> Any:
+            raise RetryableError(f"{table} is locked")
+
+    world.add("users", json.dumps({**ORDERS, "table_name": "users"}))
+    for topic, amount in (("orders", 1), ("users", "x")):
+        world.publish(topic, [replace(event(1, amount), topic_name=topic)])
+    results = world.cycle(world.platform(engine=lambda: AddsNone(world.engine())))
+    assert [results[topic].outcome for topic in ("orders", "users")] == [Outcome.DONE, Outcome.FAILED]
+
+
+def test_a_row_that_another_tool_doubled_in_standardized_does_not_reach_curated(world: World) -> None:
+    world.publish("orders", [event(1)])
+    standardize(world)
+    name = world.databases.standardized_table("orders")
+    world.embedded.platform.catalog.append(name, world.rows(name))
+    world.publish("orders", [event(2)])
+    standardize(world)
+    result = world.cycle()["orders"]
+    assert isinstance(result.failure, UnbalancedBatchError)
+    assert "several rows of one key" in str(result.reason)
+    assert world.curated("orders") == []
+
+
+def test_a_correction_of_a_doubled_row_is_refused(world: World) -> None:
+    world.publish("orders", [event(1)])
+    standardize(world)
+    name = world.databases.standardized_table("orders")
+    world.embedded.platform.catalog.append(name, world.rows(name))
+    world.publish("orders", [event(2, key="k1")])
+    result = world.cycle()["orders"]
+    assert isinstance(result.failure, UnbalancedBatchError)
+    assert str(result.reason).startswith("Standardized has several rows of one key")
+    assert (list(result.layers), len(world.rows(name))) == ([], 2)
+
+
+@pytest.mark.parametrize("layer", ["standardized", "curated"])
+def test_a_key_column_that_another_tool_renamed_doubles_no_key(world: World, layer: str) -> None:
+    world.publish("orders", [event(1)])
+    world.cycle()
+    databases = world.databases
+    name, key = {
+        "standardized": (databases.standardized_table("orders"), "record_key"),
+        "curated": (databases.curated_table("orders"), "idempotency_key"),
+    }[layer]
+    with world.embedded.catalog.load_table(name).update_schema(allow_incompatible_changes=True) as change:
+        change.rename_column(key, "their_key")
+    world.publish("orders", [event(2, key="k1")])
+    result = world.cycle()["orders"]
+    assert isinstance(result.failure, PermanentError)
+    assert f"has no column {key}" in str(result.reason)
+    assert len(world.rows(name)) == 1
+
+
+def test_a_table_that_others_write_to_all_the_time_is_tried_again_and_never_parked(world: World) -> None:
+    class Overtaken(Wrapped):
+        def standardize(self, works: Any) -> Any:
+            written = self.engine.standardize(works)
+            world.embedded.platform.catalog.mark(works[0].target.table, {"tool": "another"})
+            return written
+
+    world.publish("orders", [event(1)])
+    for _ in range(6):
+        result = world.cycle(world.platform(engine=lambda: Overtaken(world.engine())))["orders"]
+        assert result.outcome == Outcome.FAILED
+        assert list(world.platform().state.rows(ATTEMPTS)) == []
+    assert world.cycle()["orders"].outcome == Outcome.DONE
