@@ -48,12 +48,6 @@ def curated(
     changed: pa.Table, stored: pa.Table | None, schema: Schema, sources: list[Source], secret: bytes | None
 ) -> Curated:
     """Judge rows of Standardized by a schema, and the good ones against the stored rows of their keys."""
-    keys = changed.column(KEY).drop_null()
-    if len(pc.unique(keys)) != len(keys):
-        raise UnbalancedBatchError(
-            "Standardized has several rows of one key, which another tool must have written; rebuild it with: "
-            "leanops rebuild TOPIC"
-        )
     values, failures = judged(_one_batch(changed), sources, secret)
     is_bad = _numpy(failures.is_valid())
     against = _against(changed, stored)
@@ -76,6 +70,16 @@ def curated(
     replaced = pa.array(against.stored_at[is_updated])
     rows = whole.filter(pa.array(is_inserted | is_updated))
     return Curated(rows, replaced, bad.cast(BAD), {name: int(count) for name, count in counts.items()})
+
+
+def check_keys(keys: pa.ChunkedArray) -> None:
+    """Raise where two of the rows that a batch reads have the same key."""
+    keys = keys.drop_null()
+    if len(pc.unique(keys)) != len(keys):
+        raise UnbalancedBatchError(
+            "Standardized has several rows of one key, which another tool must have written; rebuild it with: "
+            "leanops rebuild TOPIC"
+        )
 
 
 class _Against(NamedTuple):

@@ -1,4 +1,4 @@
-"""Cells become Standardized rows: what each event is worth against its batch and its table, and the rows to write."""
+"""Cells become rows of Standardized: what becomes of each event of a batch, and the rows of those that are kept."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -20,46 +20,64 @@ COMPARED = ("record_key", "message_id", "_version", "last_updated_ts", "publish_
 STORED = (*COMPARED, "ingestion_ts", "first_seen_ts", "period_reference")
 """The columns of the table that a batch is held against."""
 SUPERSEDED_COLUMNS = (*OF_VERSIONS, *PLACE)
+_DECIDING = tuple(
+    dict.fromkeys((*COMPARED, "order_ts", "ingestion_ts", "idempotency_key", *COUNTED, *SUPERSEDED_COLUMNS, "at"))
+)
 _NUMBERS = ("inserted", "updated", "duplicates", "superseded")
 
 
-class Standardized(NamedTuple):
+class Judged(NamedTuple):
     """What becomes of the events of a batch."""
 
-    rows: pa.Table
-    """New and newer rows, in the table's own columns but for what is the same in all of them."""
+    winners: pa.Table
+    """Of each new and newer row where its event is (`at`, in the order of the events), and its first_seen_ts."""
     replaced: pa.Array
     """Which of the stored rows the newer ones take the place of."""
-    bad: pa.Table
-    """Messages that get a row in the error table."""
-    counts: dict[str, int]
     superseded: pa.Table
     """What is known of the versions that are not the newest of their key, and where in RAW each is."""
+    counts: dict[str, int]
 
 
-def standardized(
-    cells: pa.Table, stored: pa.Table | None, columns: ColumnPlan, positions: Mapping[str, str]
-) -> Standardized:
-    """Judge flattened events against each other and the stored rows of their keys.
+def arrivals(
+    cells: pa.Table, columns: ColumnPlan, positions: Mapping[str, str], first: int
+) -> tuple[pa.Table, pa.Table]:
+    """What of flattened events decides what becomes of them, and the messages that are none or are refused.
 
-    `positions` says which column of `cells` holds the texts of a path; the others are in `extra`.
+    `at` says where each is, `first` where the first of the cells is. `positions` says which column of `cells` holds the
+    texts of a path; the others are in `extra`.
     """
-    events = cells.filter(cells.column("rule").is_null())
-    bad = failures_of_parsing(cells.filter(cells.column("rule").is_valid()))
+    is_event = cells.column("rule").is_null()
+    bad = failures_of_parsing(cells.filter(pc.invert(is_event)))
+    cells = cells.append_column("at", pa.array(np.arange(first, first + len(cells))))
+    events = cells.select(_DECIDING).filter(is_event)
     if columns.refused:
-        refused = paths_without_column(events, columns.columns, positions)
+        refused = paths_without_column(cells.filter(is_event), columns.columns, positions)
         is_refused = refused.is_valid()
         bad = pa.concat_tables([bad, failures_of_unknown_fields(events.filter(is_refused), refused.drop_null())])
         events = events.filter(pc.invert(is_refused))
+    return events, bad
+
+
+def judge(events: pa.Table, stored: pa.Table | None) -> Judged:
+    """Judge events against each other and the stored rows of their keys."""
     judged = verdicts(_compared(events, stored))
     verdict = judged.column("verdict")
     is_winner = pc.is_in(verdict, value_set=pa.array([INSERTED, UPDATED]))
-    won, winners = judged.filter(is_winner), events.filter(is_winner)
-    rows = table_rows(winners, won.column("first_seen_ts"), columns.columns, positions)
+    won = judged.filter(is_winner)
+    winners = pa.table({"at": events.column("at").filter(is_winner), "first_seen_ts": won.column("first_seen_ts")})
     replaced = won.filter(pc.equal(won.column("verdict"), UPDATED)).column("stored_row")
-    counts = {**_counted(events, judged), "parse_errors": len(bad)}
     superseded = events.filter(pc.equal(verdict, SUPERSEDED)).select(SUPERSEDED_COLUMNS)
-    return Standardized(rows, replaced.combine_chunks(), bad, counts, superseded)
+    return Judged(winners, replaced.combine_chunks(), superseded, _counted(events, judged))
+
+
+def rows_of(
+    cells: pa.Table, winners: pa.Table, columns: Mapping[str, str], positions: Mapping[str, str], first: int
+) -> pa.Table:
+    """The rows of those winners that are among these cells, the first of which is at `first`."""
+    at = winners.column("at").to_numpy()
+    start, end = np.searchsorted(at, [first, first + len(cells)]).tolist()
+    won = cells.take(pa.array(at[start:end] - first))
+    return table_rows(won, winners.column("first_seen_ts").slice(start, end - start), columns, positions)
 
 
 def _compared(events: pa.Table, stored: pa.Table | None) -> pa.Table:

@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from leanops.adapters.iceberg.batches.stored import Layout
-from leanops.adapters.iceberg.batches.written import write_rows
+from leanops.adapters.iceberg.tasks.stored import Layout
+from leanops.adapters.iceberg.tasks.written import write_rows
 from leanops.domain.errors import CommitRefusedError, UsageError
 from leanops.domain.table.history import valid_watermark
 from leanops.domain.table.operation import Accept, Scope
@@ -288,7 +288,7 @@ class Losing(Wrapped):
     def commit(self, target: Target, written: Written, summary: Mapping[str, str]) -> None:
         table = self.engine._catalog.load_table(target.table)
         rows = [pq.read_table(urlparse(file.file_path).path) for file in written.files]
-        files = write_rows(table.io, Layout.of(table), pa.concat_tables(rows).slice(1))
+        files = write_rows(table.io, Layout.of(table), [pa.concat_tables(rows).slice(1)])
         self.engine.commit(target, replace(written, files=tuple(files)), summary)
 
 

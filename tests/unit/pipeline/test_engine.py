@@ -32,6 +32,7 @@ SIZES = {
     "shuffled": TaskRules(task_rows=10),
     "a file each": TaskRules(task_bytes=1),
     "folded": TaskRules(fold_files=2),
+    "with hardly any memory": TaskRules(task_rows=40, task_memory=2_000, fold_files=4),
 }
 
 

@@ -14,11 +14,11 @@ from pyiceberg.manifest import DataFile, ManifestContent, ManifestFile
 from pyiceberg.table import Table
 
 from leanops.adapters.iceberg.batches.row_delta import commit_row_delta
-from leanops.adapters.iceberg.batches.rows import DeadRows, live_rows
-from leanops.adapters.iceberg.batches.stored import Layout, Positions, StoredFile, stored_files
-from leanops.adapters.iceberg.batches.written import write_deletes, write_rows
 from leanops.adapters.iceberg.catalog import IcebergCatalog
 from leanops.adapters.iceberg.local import LocalCatalog
+from leanops.adapters.iceberg.tasks.rows import DeadRows, live_rows
+from leanops.adapters.iceberg.tasks.stored import Layout, Positions, StoredFile, stored_files
+from leanops.adapters.iceberg.tasks.written import write_deletes, write_rows
 from leanops.domain.table.definitions import TableDefinition
 
 DAY = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -87,7 +87,7 @@ def upsert(catalog: Catalog, rows: Sequence[Mapping[str, Any]], **summary: str) 
         NAME,
         uuid=uuid_of(catalog),
         base=table.metadata.current_snapshot_id,
-        data_files=write_rows(layout.io(), layout, arrow(layout, rows), ("record_key",)),
+        data_files=write_rows(layout.io(), layout, [arrow(layout, rows)], ("record_key",)),
         delete_files=write_deletes(layout.io(), layout, located(table, {row["record_key"] for row in rows})),
         summary=summary,
     )
@@ -111,7 +111,7 @@ def read_by_us(catalog: Catalog, *columns: str) -> list[tuple[Any, ...]]:
 def files_with(catalog: Catalog, *keys: str, version: int = 0) -> list[DataFile]:
     """Files of rows with these keys, not committed."""
     layout = Layout.of(catalog.load_table(NAME))
-    return write_rows(layout.io(), layout, arrow(layout, [event(key, version) for key in keys]))
+    return write_rows(layout.io(), layout, [arrow(layout, [event(key, version) for key in keys])])
 
 
 def head_of(catalog: Catalog) -> int | None:

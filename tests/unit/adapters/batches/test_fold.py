@@ -12,13 +12,13 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.manifest import ManifestContent
 from pyiceberg.table import Table
 
-from leanops.adapters.iceberg.batches import written
 from leanops.adapters.iceberg.batches.engine import TaskEngine
-from leanops.adapters.iceberg.batches.fold import FoldUnit, fold_unit, fold_units, lightest
 from leanops.adapters.iceberg.batches.row_delta import commit_row_delta
 from leanops.adapters.iceberg.batches.runner import InProcess
-from leanops.adapters.iceberg.batches.stored import DeleteFile, Layout, StoredFile, stored_files
 from leanops.adapters.iceberg.options import TaskRules
+from leanops.adapters.iceberg.tasks import written
+from leanops.adapters.iceberg.tasks.fold import FoldUnit, fold_unit, fold_units, lightest
+from leanops.adapters.iceberg.tasks.stored import DeleteFile, Layout, StoredFile, stored_files
 from leanops.domain.errors import CommitRefusedError, CommitUnknownError, RetryableError, UnbalancedBatchError
 from leanops.domain.table.definitions import STANDARDIZED
 from leanops.ports.engine import Fold, Target

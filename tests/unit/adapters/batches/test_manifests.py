@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from pyiceberg.catalog import Catalog
 from pyiceberg.manifest import ManifestContent, ManifestEntryStatus
 
-from leanops.adapters.iceberg.batches.stored import Layout, stored_files
-from leanops.adapters.iceberg.batches.written import write_rows
 from leanops.adapters.iceberg.catalog import IcebergCatalog
+from leanops.adapters.iceberg.tasks.stored import Layout, stored_files
+from leanops.adapters.iceberg.tasks.written import write_rows
 from leanops.domain.table.definitions import STANDARDIZED
 from tests.unit.adapters.batches.tables import (
     NAME,
@@ -80,7 +80,7 @@ def test_a_manifest_that_outweighs_the_others_is_left_alone(catalog: Catalog) ->
     created(catalog, STANDARDIZED, commit_manifest_min__count__to__merge="3")
     layout = Layout.of(catalog.load_table(NAME))
     rows = arrow(layout, [event(str(day), day=day) for day in range(40)])
-    committed(catalog, None, write_rows(layout.io(), layout, rows))
+    committed(catalog, None, write_rows(layout.io(), layout, [rows]))
     (large,) = manifests(catalog, ManifestContent.DATA)
     for turn in range(9):
         committed(catalog, head_of(catalog), files_with(catalog, f"n{turn}"))

@@ -12,10 +12,10 @@ from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownExcept
 from pyiceberg.table import Table
 
 from leanops.adapters.iceberg.batches.row_delta import commit_append, commit_row_delta
-from leanops.adapters.iceberg.batches.stored import Layout, stored_files
-from leanops.adapters.iceberg.batches.written import write_deletes
 from leanops.adapters.iceberg.catalog import IcebergCatalog
 from leanops.adapters.iceberg.local import LocalCatalog, NothingCommittedError
+from leanops.adapters.iceberg.tasks.stored import Layout, stored_files
+from leanops.adapters.iceberg.tasks.written import write_deletes
 from leanops.domain.errors import CommitRefusedError, CommitUnknownError, PermanentError
 from leanops.domain.table.definitions import STANDARDIZED
 from tests.support.builders import Stalling

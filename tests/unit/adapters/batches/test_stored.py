@@ -19,8 +19,9 @@ from pyiceberg.typedef import Record
 from pyiceberg.types import StringType
 
 from leanops.adapters.iceberg.batches.row_delta import commit_append, commit_row_delta
-from leanops.adapters.iceberg.batches.rows import DeadRows, live_rows
-from leanops.adapters.iceberg.batches.stored import (
+from leanops.adapters.iceberg.catalog import IcebergCatalog
+from leanops.adapters.iceberg.tasks.rows import DeadRows, live_rows
+from leanops.adapters.iceberg.tasks.stored import (
     FILE_PATH_ID,
     DeleteFile,
     Layout,
@@ -29,8 +30,7 @@ from leanops.adapters.iceberg.batches.stored import (
     appended_files,
     stored_files,
 )
-from leanops.adapters.iceberg.batches.written import write_deletes, write_rows
-from leanops.adapters.iceberg.catalog import IcebergCatalog
+from leanops.adapters.iceberg.tasks.written import write_deletes, write_rows
 from leanops.domain.errors import PermanentError, RetryableError
 from leanops.domain.table.definitions import ERRORS, STANDARDIZED, TableDefinition
 from tests.unit.adapters.batches.tables import (
@@ -63,7 +63,7 @@ def head(catalog: Catalog, *measured: str) -> list[StoredFile]:
 def added_to(catalog: Catalog, rows: list[dict[str, Any]]) -> list[DataFile]:
     """Files of these rows, appended."""
     layout = Layout.of(catalog.load_table(NAME))
-    files = write_rows(layout.io(), layout, arrow(layout, rows))
+    files = write_rows(layout.io(), layout, [arrow(layout, rows)])
     commit_append(catalog, NAME, files, {})
     return files
 

@@ -22,9 +22,16 @@ from pyiceberg.table import Table
 from pyiceberg.types import LongType, StringType
 
 from leanops.adapters.iceberg.batches.row_delta import commit_append
-from leanops.adapters.iceberg.batches.stored import FILE_PATH_ID, POSITION_ID, Layout, StoredFile, stored_files
-from leanops.adapters.iceberg.batches.written import remove_files, write_deletes, write_rows
 from leanops.adapters.iceberg.catalog import IcebergCatalog
+from leanops.adapters.iceberg.tasks.stored import (
+    FILE_PATH_ID,
+    GROUP_BYTES,
+    POSITION_ID,
+    Layout,
+    StoredFile,
+    stored_files,
+)
+from leanops.adapters.iceberg.tasks.written import remove_files, write_deletes, write_rows
 from leanops.domain.table.definitions import ERRORS, STANDARDIZED, TableDefinition
 from tests.unit.adapters.batches.tables import DAY, NAME, arrow, catalog_in, created, event, read_by_us, scanned
 
@@ -39,7 +46,7 @@ def catalog(tmp_path: Path) -> Iterator[Catalog]:
 
 def written(table: Table, rows: list[dict[str, Any]], *sort_by: str) -> list[DataFile]:
     layout = Layout.of(table)
-    return write_rows(table.io, layout, arrow(layout, rows), sort_by)
+    return write_rows(table.io, layout, [arrow(layout, rows)], sort_by)
 
 
 def footer(table: Table, file: DataFile) -> pq.FileMetaData:
@@ -103,7 +110,7 @@ def test_a_file_has_every_column_with_its_id_and_a_page_index_and_nothing_of_arr
     assert members == {field.name: field.field_id for field in nested.element_type.fields}
     column = described.row_group(0).column(0)
     assert (column.compression, column.has_offset_index, column.has_column_index) == ("ZSTD", True, True)
-    assert described.metadata is None
+    assert list(described.metadata) == [GROUP_BYTES]
     assert content(table, file).to_pylist()[0]["late"] is None
 
 
@@ -184,10 +191,10 @@ def test_rows_in_other_types_are_cast_and_unknown_columns_refused(catalog: Catal
             "_batch_seq": pa.array([1], pa.int32()),
         }
     )
-    commit_append(catalog, NAME, write_rows(table.io, layout, rows), {})
+    commit_append(catalog, NAME, write_rows(table.io, layout, [rows]), {})
     assert scanned(catalog, "record_key", "topic_name", "publish_time", "_batch_seq") == [("a", "t", DAY, 1)]
     with pytest.raises(ValueError, match="has no column other, strange"):
-        write_rows(table.io, layout, pa.table({"record_key": ["a"], "strange": [1], "other": [2]}))
+        write_rows(table.io, layout, [pa.table({"record_key": ["a"], "strange": [1], "other": [2]})])
     assert len(files_of(table)) == 1
 
 
@@ -303,7 +310,7 @@ def test_a_write_that_fails_leaves_no_file_behind(catalog: Catalog) -> None:
     rows = arrow(layout, [event("a"), event("b", day=1), event("c", day=2)])
     full: Any = FullDisk(table.io, 2)
     with pytest.raises(OSError, match="no space left"):
-        write_rows(full, layout, rows)
+        write_rows(full, layout, [rows])
     assert files_of(table) == []
 
 

@@ -9,15 +9,15 @@ from typing import Any
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
-from leanops.adapters.iceberg.batches.fold import FoldUnit, fold_unit
-from leanops.adapters.iceberg.batches.older import OlderUnit, older_unit, versions_unit
 from leanops.adapters.iceberg.batches.plan import BatchPlan, Tables, error_files
 from leanops.adapters.iceberg.batches.row_delta import commit_append, commit_row_delta
 from leanops.adapters.iceberg.batches.runner import Runner, guarded
 from leanops.adapters.iceberg.batches.shuffle import standardize_large
-from leanops.adapters.iceberg.batches.units import Unit, curate_unit, standardize_unit
-from leanops.adapters.iceberg.batches.written import remove_files
 from leanops.adapters.iceberg.options import TaskRules
+from leanops.adapters.iceberg.tasks.fold import FoldUnit, fold_unit
+from leanops.adapters.iceberg.tasks.older import OlderUnit, older_unit, versions_unit
+from leanops.adapters.iceberg.tasks.units import Unit, curate_unit, standardize_unit
+from leanops.adapters.iceberg.tasks.written import remove_files
 from leanops.domain.errors import CommitUnknownError
 from leanops.ports.engine import CurateWork, Fold, StandardizeWork, Target, Versions, Written
 

@@ -8,11 +8,13 @@ from typing import Any
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
-from leanops.adapters.iceberg.batches.fold import FoldUnit, fold_units
-from leanops.adapters.iceberg.batches.older import OlderUnit, VersionsUnit
-from leanops.adapters.iceberg.batches.stored import Layout, StoredFile, appended_files, stored_files
-from leanops.adapters.iceberg.batches.units import Place, Unit, distinct_errors
 from leanops.adapters.iceberg.options import TaskRules
+from leanops.adapters.iceberg.tasks.fold import FoldUnit, fold_units
+from leanops.adapters.iceberg.tasks.older import OlderUnit, VersionsUnit
+from leanops.adapters.iceberg.tasks.outputs import distinct_errors
+from leanops.adapters.iceberg.tasks.places import Place
+from leanops.adapters.iceberg.tasks.stored import Layout, StoredFile, appended_files, stored_files
+from leanops.adapters.iceberg.tasks.units import Unit
 from leanops.domain.errors import CommitRefusedError, PermanentError
 from leanops.ports.engine import CurateWork, Fold, StandardizeWork, Target, Work, Written
 
@@ -91,7 +93,7 @@ class Tables:
         if not rows:
             return []
         parts = -(-rows // (_VERSIONS_PER_ROW * self._rules.task_rows))
-        named = unit.work, tuple(work.versions or ()), self._raw(work), source, unit.target, unit.errors
+        named = unit.work, tuple(work.versions or ()), self._raw(work), source, unit.target, unit.errors, unit.memory
         return [OlderUnit(*named, part, parts) for part in range(parts)]
 
     def versions(self, work: CurateWork) -> list[VersionsUnit]:
@@ -100,7 +102,10 @@ class Tables:
             return []
         raw, target = self._raw(work), Place(Layout.of(self._table(work.target.table)))
         described = replace(work, secret=None)
-        return [VersionsUnit(described, replace(raw, files=part), target) for part in groups(raw.files, self._rules)]
+        return [
+            VersionsUnit(described, replace(raw, files=part), target, self._rules.task_memory)
+            for part in groups(raw.files, self._rules)
+        ]
 
     def _raw(self, work: CurateWork) -> Place:
         """The part of RAW that a batch of Curated looks at for older versions."""
@@ -120,7 +125,10 @@ class Tables:
         target, place = work.target, self._place(work.target, work.key)
         bad = Place(Layout.of(self._table(target.errors)), self._error_files(target.errors, work.batch.topic))
         described = replace(work, secret=None)
-        units = tuple(Unit(described, Place(source, group), place, bad) for group in groups(files, self._rules))
+        units = tuple(
+            Unit(described, Place(source, group), place, bad, self._rules.task_memory)
+            for group in groups(files, self._rules)
+        )
         many_files = bool(fold_units(place.layout, work.key, place.files, self._rules))
         return BatchPlan(units, len(units) > 1 or _is_large(files, self._rules), work.secret, many_files)
 

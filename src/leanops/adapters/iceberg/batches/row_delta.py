@@ -40,9 +40,9 @@ from pyiceberg.table.update import AddSnapshotUpdate, AssertRefSnapshotId, Asser
 from pyiceberg.utils.properties import property_as_bool, property_as_int
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
-from leanops.adapters.iceberg.batches.fold import lightest
-from leanops.adapters.iceberg.batches.written import remove_files
 from leanops.adapters.iceberg.local import NothingCommittedError
+from leanops.adapters.iceberg.tasks.fold import lightest
+from leanops.adapters.iceberg.tasks.written import remove_files
 from leanops.domain.errors import CommitRefusedError, CommitUnknownError, PermanentError
 
 _TRIES = 30

@@ -6,7 +6,9 @@ from dataclasses import dataclass, replace
 
 from leanops.adapters.iceberg.batches.plan import BatchPlan
 from leanops.adapters.iceberg.batches.runner import Runner, portable
-from leanops.adapters.iceberg.batches.units import Place, Unit, flatten_plan, gathered, sampled, spread
+from leanops.adapters.iceberg.tasks.places import Place
+from leanops.adapters.iceberg.tasks.raw import flatten_plan
+from leanops.adapters.iceberg.tasks.units import Unit, gathered, sampled, spread
 from leanops.domain.payload.flatten import Kind
 from leanops.ports.engine import StandardizeWork, Written, union
 from leanops.transforms.flatten import FlattenPlan

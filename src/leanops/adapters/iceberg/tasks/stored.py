@@ -33,6 +33,8 @@ from leanops.domain.errors import PermanentError, RetryableError
 
 FILE_PATH_ID, POSITION_ID = 2147483546, 2147483545
 """The field ids that Iceberg reserves for the two columns of a position-delete file."""
+GROUP_BYTES = b"leanops.row-group-bytes"
+"""Where our data files say how much memory their largest row group takes: a few bytes that are stored may be many."""
 _REMEMBERED_ENTRIES = 20_000
 """Of some kilobytes each."""
 _OF_FILES = ("py-io-impl", "s3.", "gcs.", "adls.", "hdfs.", "hf.", "client.")

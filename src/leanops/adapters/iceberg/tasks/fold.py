@@ -1,17 +1,18 @@
 """Folding: a compaction of our own, so that a batch has few files to look into, however many batches came before."""
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
 
-from leanops.adapters.iceberg.batches.rows import DeadRows, live_rows
-from leanops.adapters.iceberg.batches.stored import Layout, StoredFile
-from leanops.adapters.iceberg.batches.written import write_both
 from leanops.adapters.iceberg.options import TaskRules
+from leanops.adapters.iceberg.tasks.held import together
+from leanops.adapters.iceberg.tasks.rows import POSITION, ROWS_OF_PAYLOADS, DeadRows, live_pieces
+from leanops.adapters.iceberg.tasks.stored import Layout, Positions, StoredFile
+from leanops.adapters.iceberg.tasks.written import write_both
 from leanops.domain.errors import UnbalancedBatchError
 from leanops.ports.engine import Written
 
@@ -29,6 +30,8 @@ class FoldUnit:
     """Written anew, without their dead rows."""
     kept: tuple[StoredFile, ...]
     """Data files that stay, each with those of its delete files that are written anew."""
+    memory: int
+    """About how many bytes of rows the task may hold."""
 
     @property
     def removed(self) -> frozenset[str]:
@@ -56,7 +59,7 @@ def _unit(layout: Layout, key: str, files: Sequence[StoredFile], rules: TaskRule
     gone = {delete.path for deletes in (*many, *(file.deletes for file in small)) for delete in deletes}
     # A delete file that goes may name other files, too: what it says of them is written anew.
     kept = (replace(file, deletes=tuple(one for one in file.deletes if one.path in gone)) for file in others)
-    return FoldUnit(layout, key, tuple(small), tuple(file for file in kept if file.deletes))
+    return FoldUnit(layout, key, tuple(small), tuple(file for file in kept if file.deletes), rules.task_memory)
 
 
 def _small(layout: Layout, files: Sequence[StoredFile], rules: TaskRules) -> list[StoredFile]:
@@ -100,10 +103,21 @@ def fold_unit(unit: FoldUnit) -> Written:
     """The same rows in fewer files."""
     layout, io = unit.layout, unit.layout.io()
     dead, columns = DeadRows(io), [column.name for column in layout.schema.fields]
-    parts = [live_rows(io, layout, file, columns, dead=dead) for file in unit.files]
-    rows = pa.concat_tables(parts) if parts else pa.table({})
-    alive = sum(file.rows - len(np.unique(dead.of(file))) for file in unit.files)
-    if len(rows) != alive:
-        raise UnbalancedBatchError(f"the files to fold hold {len(rows)} rows, not {alive}; nothing was folded")
-    files, deletes = write_both(io, layout, rows, (unit.key,), [(file, dead.of(file)) for file in unit.kept])
+    found = 0
+
+    def rows() -> Iterator[pa.Table]:
+        nonlocal found
+        for file in unit.files:
+            for piece in live_pieces(io, layout, file, columns, dead=dead, at_once=ROWS_OF_PAYLOADS):
+                found += len(piece)
+                yield piece.drop_columns([POSITION])
+
+    def named() -> list[tuple[StoredFile, Positions]]:
+        """What is still dead, if all that is alive was written."""
+        alive = sum(file.rows - len(np.unique(dead.of(file))) for file in unit.files)
+        if found != alive:
+            raise UnbalancedBatchError(f"the files to fold hold {found} rows, not {alive}; nothing was folded")
+        return [(file, dead.of(file)) for file in unit.kept]
+
+    files, deletes = write_both(io, layout, together(rows(), unit.memory), (unit.key,), named)
     return Written(files=tuple(files), deletes=tuple(deletes))

@@ -1,6 +1,6 @@
 """Older versions of keys whose newest version fails, as tasks: where they are in RAW, and which one takes its place."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from zlib import crc32
 
@@ -9,23 +9,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from leanops.adapters.iceberg.batches.rows import POSITION
-from leanops.adapters.iceberg.batches.stored import Positions
-from leanops.adapters.iceberg.batches.units import (
-    FILE,
-    Place,
+from leanops.adapters.iceberg.tasks.held import Spool, joined, together
+from leanops.adapters.iceberg.tasks.outputs import completed, write_files, write_versions
+from leanops.adapters.iceberg.tasks.places import FILE, Place, chosen_rows, stored_rows
+from leanops.adapters.iceberg.tasks.raw import (
+    PARTS_OF_MEMORY,
     cells_of,
-    completed,
-    curated_rows,
     flatten_plan,
-    judged_columns,
-    read_chosen,
-    read_rows,
+    flattened_pieces,
+    raw_pieces,
     sampled_kinds,
-    stored_rows,
-    write_files,
-    write_versions,
 )
+from leanops.adapters.iceberg.tasks.rows import POSITION
+from leanops.adapters.iceberg.tasks.stored import Positions
+from leanops.adapters.iceberg.tasks.units import Curating, judged_columns
 from leanops.ports.engine import CurateWork, Versions, Written
 from leanops.transforms import curate
 from leanops.transforms.curate import Flags
@@ -44,7 +41,6 @@ from leanops.transforms.older import (
 from leanops.transforms.quarantine import BAD
 from leanops.transforms.standardize import SUPERSEDED_COLUMNS, paths_without_column, table_rows
 
-_JUDGED_AT_ONCE = 10_000
 _FIRST_SEEN = "first_seen_ts"
 
 
@@ -55,6 +51,7 @@ class VersionsUnit:
     work: CurateWork
     source: Place
     target: Place
+    memory: int
 
 
 @dataclass(frozen=True)
@@ -68,6 +65,7 @@ class OlderUnit:
     """Standardized, with all of its files."""
     target: Place
     errors: Place
+    memory: int
     part: int = 0
     parts: int = 1
     """A task does the keys of its part."""
@@ -75,35 +73,37 @@ class OlderUnit:
 
 def versions_unit(unit: VersionsUnit, secret: bytes | None) -> tuple[Versions, ...]:
     """RAW files → a file that names their events."""
-    work, raw = unit.work, read_rows(unit.source, RAW_COLUMNS, places=True)
-    if not len(raw):
+    flattened = flattened_pieces(unit.work, secret, raw_pieces(unit.source, unit.memory))
+    if flattened is None:
         return ()
-    cells = cells_of(raw, flatten_plan(work, secret, work.expected or sampled_kinds(raw, work.batch)))
-    events = cells.filter(cells.column("rule").is_null())
-    return write_versions(unit.target.layout.io(), unit.target.layout, events.select(SUPERSEDED_COLUMNS))
+    _, found = flattened
+    events = (cells.select(SUPERSEDED_COLUMNS).filter(cells.column("rule").is_null()) for cells in found)
+    return write_versions(unit.target.layout.io(), unit.target.layout, joined(events))
 
 
 def older_unit(unit: OlderUnit, secret: bytes | None) -> Written:
     """Versions in RAW → files of Curated, with the newest version that passes of each key whose newest one fails."""
-    io, versions = unit.target.layout.io(), _versions(unit)
+    versions = _versions(unit)
     keys = pc.unique(versions.column("record_key"))
-    newest = stored_rows(io, unit.source, "record_key", pa.chunked_array([keys]), (*VERSION, _FIRST_SEEN, "_batch_seq"))
+    newest = stored_rows(unit.source, "record_key", pa.chunked_array([keys]), (*VERSION, _FIRST_SEEN, "_batch_seq"))
     if newest is None or not len(newest):
         return Written()
     named = idempotency_keys(newest.column("record_key"))
-    stored = stored_rows(io, unit.target, KEY, named, curate.STORED)
+    stored = stored_rows(unit.target, KEY, named, curate.STORED)
     failing = _failing(unit, newest, stored)
     ranked = candidates(_of_keys(versions, failing), failing, stored)
-    judge = _Judge(unit, secret, failing)
-    found = newest_passing(ranked.append_column("at", pa.array(np.arange(len(ranked)))), judge)
-    done = curate.curated(judge.passed(found.kept), stored, unit.work.schema, judge.sources, secret)
-    written = write_files(io, unit, curated_rows(done.rows, unit.work.batch), stored, done.replaced)
+    with Spool(unit.memory) as passed:
+        judge = _Judge(unit, secret, failing, passed)
+        found = newest_passing(ranked.append_column("at", pa.array(np.arange(len(ranked)))), judge)
+        curating = Curating(unit.work, stored, judge.sources, secret)
+        written = write_files(unit, curating.rows(judge.passed(found.kept)), stored, curating.replaced)
+    kept = ranked.take(found.kept)
     counts = {
         "judged_older": len(found.kept) + len(found.failed),
-        "kept_older": done.counts["inserted"] + done.counts["updated"],
-        "replaced_older": done.counts["updated"],
-        "behind": len(_of_keys(_new_to_curated(done.rows, stored), failing.filter(_is_read(unit, failing)))),
-        **{name: done.counts[name] for name in ("cross_period", "late_corrections")},
+        "kept_older": curating.counts.get("inserted", 0) + curating.counts.get("updated", 0),
+        "replaced_older": curating.counts.get("updated", 0),
+        "behind": len(_of_keys(_new_to_curated(kept, stored), failing.filter(_is_read(unit, failing)))),
+        **{name: curating.counts.get(name, 0) for name in ("cross_period", "late_corrections")},
     }
     return completed(unit, replace(written, counts=counts), judge.failed(found.failed))
 
@@ -119,7 +119,7 @@ def _versions(unit: OlderUnit) -> pa.Table:
             numbers = np.fromiter((crc32(key.encode()) for key in rows.column("record_key").to_pylist()), np.int64)
             rows = rows.filter(pa.array(numbers % unit.parts == unit.part))
         parts.append(rows)
-    return pa.concat_tables(parts).unify_dictionaries()
+    return joined(parts)
 
 
 def _failing(unit: OlderUnit, newest: pa.Table, stored: pa.Table | None) -> pa.Table:
@@ -129,20 +129,19 @@ def _failing(unit: OlderUnit, newest: pa.Table, stored: pa.Table | None) -> pa.T
         there = stored.column("message_id").take(at.combine_chunks())
         newest = newest.filter(pc.not_equal(newest.column("message_id"), there).fill_null(True))
     is_read = _is_read(unit, newest)
-    read = newest.filter(is_read).sort_by([(FILE, "ascending"), (POSITION, "ascending")])
-    parts = [_failed_keys(unit, read.slice(at, _JUDGED_AT_ONCE)) for at in range(0, len(read), _JUDGED_AT_ONCE)]
-    failed = pa.chunked_array(parts, pa.string()).combine_chunks()
+    failed = pa.chunked_array(list(_failed_keys(unit, newest.filter(is_read))), pa.string()).combine_chunks()
     is_failing = pc.is_in(newest.column("record_key"), value_set=failed)
     return newest.filter(pc.or_(pc.invert(is_read), is_failing))
 
 
-def _failed_keys(unit: OlderUnit, read: pa.Table) -> pa.Array:
+def _failed_keys(unit: OlderUnit, read: pa.Table) -> Iterator[pa.Array]:
     """The record_keys of these rows of Standardized that fail."""
     sources, columns = judged_columns(unit)
     numbers, positions = read.column(FILE).to_numpy(), read.column(POSITION).to_numpy()
     chosen = {unit.source.files[number].path: positions[numbers == number] for number in np.unique(numbers)}
-    (rows,) = read_chosen(unit.source, columns, chosen).combine_chunks().to_batches()
-    return rows.column("record_key").filter(judged(rows, sources, None).failures.is_valid())
+    for piece in together(chosen_rows(unit.source, columns, chosen), unit.memory // PARTS_OF_MEMORY):
+        for rows in piece.combine_chunks().to_batches():
+            yield rows.column("record_key").filter(judged(rows, sources, None).failures.is_valid())
 
 
 def _is_read(unit: OlderUnit, newest: pa.Table) -> pa.ChunkedArray:
@@ -156,12 +155,12 @@ def _of_keys(rows: pa.Table, failing: pa.Table) -> pa.Table:
     return rows.filter(pc.is_in(rows.column("record_key"), value_set=failing.column("record_key").combine_chunks()))
 
 
-def _new_to_curated(rows: pa.Table, stored: pa.Table | None) -> pa.Table:
-    """The record_keys of rows of Curated that had no row there."""
-    keys = pa.table({"record_key": pc.binary_join_element_wise(PREFIX, rows.column(KEY), "")})
+def _new_to_curated(kept: pa.Table, stored: pa.Table | None) -> pa.Table:
+    """Those versions whose key has no row in Curated."""
     if stored is None:
-        return keys
-    return keys.filter(pc.invert(pc.is_in(rows.column(KEY), value_set=stored.column(KEY).combine_chunks())))
+        return kept
+    keys = idempotency_keys(kept.column("record_key"))
+    return kept.filter(pc.invert(pc.is_in(keys, value_set=stored.column(KEY).combine_chunks())))
 
 
 @dataclass
@@ -171,7 +170,7 @@ class _Judge:
     unit: OlderUnit
     secret: bytes | None = field(repr=False)
     failing: pa.Table
-    _passed: list[pa.Table] = field(default_factory=list)
+    _passed: Spool
     _failed: list[pa.Table] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -179,25 +178,27 @@ class _Judge:
 
     def __call__(self, tried: pa.Table) -> pa.Table:
         passes, fails = np.zeros(len(tried), bool), np.zeros(len(tried), bool)
-        order = _by_place(tried)
-        for start in range(0, len(tried), _JUDGED_AT_ONCE):
-            self._judge(order[start : start + _JUDGED_AT_ONCE], tried, passes, fails)
+        order, start = _by_place(tried), 0
+        raw = chosen_rows(self.unit.raw, RAW_COLUMNS, _places(tried.take(pa.array(order))))
+        for piece in together(raw, self.unit.memory // PARTS_OF_MEMORY):
+            at = order[start : start + len(piece)]
+            start += len(piece)
+            if len(at):
+                passes[at], fails[at] = self._judge(tried.take(pa.array(at)), piece)
         return pa.table({"passes": passes, "fails": fails})
 
-    def passed(self, places: pa.Array) -> pa.Table:
+    def passed(self, places: pa.Array) -> Iterator[pa.Table]:
         """The rows of Standardized that these candidates would be."""
-        rows = [rows.filter(pc.is_in(rows.column("at"), value_set=places)) for rows in self._passed]
-        return pa.concat_tables(rows) if rows else self._nothing()
+        return (rows.filter(pc.is_in(rows.column("at"), value_set=places)) for rows in self._passed)
 
     def failed(self, places: pa.Array) -> pa.Table:
         """The messages of these candidates, with what is wrong with each."""
         rows = [rows.filter(pc.is_in(rows.column("at"), value_set=places)) for rows in self._failed]
         return pa.concat_tables(rows).drop_columns(["at"]) if rows else BAD.empty_table()
 
-    def _judge(self, at: Positions, tried: pa.Table, passes: Flags, fails: Flags) -> None:
-        """Judge those of the candidates that are at these places, in the order of RAW."""
-        tried, work = tried.take(pa.array(at)), self.unit.work
-        raw = read_chosen(self.unit.raw, RAW_COLUMNS, _places(tried))
+    def _judge(self, tried: pa.Table, raw: pa.Table) -> tuple[Flags, Flags]:
+        """Whether each of the candidates passes, and whether it fails; `raw` is what they are in RAW."""
+        work = self.unit.work
         plan = flatten_plan(work, self.secret, work.expected or sampled_kinds(raw, work.batch))
         cells, positions = cells_of(raw, plan), dict(zip(plan.expected, plan.columns, strict=True))
         is_event = pc.and_(cells.column("rule").is_null(), pc.equal(cells.column("record_key"), tried["record_key"]))
@@ -206,10 +207,10 @@ class _Judge:
         rows = self._as_standardized(cells, positions).append_column("at", tried["at"])
         failures = judged(rows.combine_chunks().to_batches()[0], self.sources, None).failures
         is_good, is_bad = pc.and_not(is_event, failures.is_valid()), pc.and_(is_event, failures.is_valid())
-        passes[at], fails[at] = flags(is_good), flags(is_bad)
-        self._passed.append(rows.filter(is_good))
+        self._passed.add(rows.filter(is_good))
         bad = rows.select([*BAD.names[:-1], "at"]).append_column(BAD.names[-1], failures).filter(is_bad)
         self._failed.append(bad.select([*BAD.names, "at"]).cast(BAD.append(pa.field("at", pa.int64()))))
+        return flags(is_good), flags(is_bad)
 
     def _as_standardized(self, cells: pa.Table, positions: Mapping[str, str]) -> pa.Table:
         """The columns that are read of Standardized."""
@@ -222,9 +223,6 @@ class _Judge:
         for name in missing:
             rows = rows.append_column(name, pa.nulls(len(rows), pa.string()))
         return rows.select(self.columns)
-
-    def _nothing(self) -> pa.Table:
-        return read_rows(replace(self.unit.source, files=()), self.columns)
 
 
 def _by_place(tried: pa.Table) -> Positions:

@@ -3,7 +3,7 @@
 import re
 import uuid
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -34,8 +34,9 @@ from pyiceberg.table.locations import load_location_provider
 from pyiceberg.types import LongType, StringType
 
 from leanops.adapters.iceberg import bounds
-from leanops.adapters.iceberg.batches.stored import (
+from leanops.adapters.iceberg.tasks.stored import (
     FILE_PATH_ID,
+    GROUP_BYTES,
     NO_POSITIONS,
     POSITION_ID,
     Layout,
@@ -59,18 +60,15 @@ _DELETES = pa.schema(
 )
 
 
-def write_rows(io: FileIO, layout: Layout, rows: pa.Table, sort_by: Sequence[str] = ()) -> list[DataFile]:
-    """Data files with these rows, sorted within a file; columns that the rows lack are NULL."""
-    if not rows.num_rows:
-        return []
-    form = _Form(layout)
-    rows = _aligned(layout, form, rows)
+def write_rows(io: FileIO, layout: Layout, rows: Iterable[pa.Table], sort_by: Sequence[str] = ()) -> list[DataFile]:
+    """Data files with the rows of these tables, each table sorted; columns that the rows lack are NULL."""
     with _attempt(io, layout) as attempt:
-        return [
-            file
-            for partition, part in _partitions(layout, rows, sort_by)
-            for file in _write_part(attempt, form, partition, part)
-        ]
+        files = _DataFiles(attempt)
+        for table in rows:
+            if table.num_rows:
+                for partition, part in _partitions(layout, _aligned(layout, files.form, table), sort_by):
+                    files.write(partition, part)
+        return files.closed()
 
 
 def write_deletes(io: FileIO, layout: Layout, dead: Sequence[tuple[StoredFile, Positions]]) -> list[DataFile]:
@@ -93,12 +91,16 @@ def write_deletes(io: FileIO, layout: Layout, dead: Sequence[tuple[StoredFile, P
 
 
 def write_both(
-    io: FileIO, layout: Layout, rows: pa.Table, sort_by: Sequence[str], dead: Sequence[tuple[StoredFile, Positions]]
+    io: FileIO,
+    layout: Layout,
+    rows: Iterable[pa.Table],
+    sort_by: Sequence[str],
+    dead: Callable[[], Sequence[tuple[StoredFile, Positions]]],
 ) -> tuple[list[DataFile], list[DataFile]]:
-    """Data files with these rows, and delete files that name these positions; all of them, or none is left."""
+    """Data files with these rows, and then delete files that name dead positions; all of them, or none is left."""
     files = write_rows(io, layout, rows, sort_by)
     try:
-        return files, write_deletes(io, layout, dead)
+        return files, write_deletes(io, layout, dead())
     except BaseException:
         remove_files(io, files)
         raise
@@ -286,19 +288,50 @@ def _check_partition(layout: Layout, spec: PartitionSpec, key: PartitionKey, par
                 raise PermanentError(f"rows for {layout.location} got the wrong {place.name}; report this as a defect")
 
 
-def _write_part(attempt: _Attempt, form: _Form, partition: PartitionKey, part: pa.Table) -> Iterator[DataFile]:
-    """One file, or several of about the size that the table asks for."""
-    step = form.rows_a_group(part)
-    part = pa.table(part.columns, schema=form.schema)
-    file: _OpenFile | None = None
-    for start in range(0, part.num_rows, step):
-        file = file or attempt.create(form.schema, _folder(partition))
-        file.parquet.write_table(part.slice(start, step), row_group_size=step)
-        if file.stream.tell() >= form.file_bytes or start + step >= part.num_rows:
-            footer, size = file.close()
-            described = form.statistics(footer)
-            yield _data_file(DataFileContent.DATA, file.path, partition, size, described)
-            file = None
+class _DataFiles:
+    """The data files of an attempt, one after the other."""
+
+    def __init__(self, attempt: _Attempt) -> None:
+        self._attempt = attempt
+        self._files: list[DataFile] = []
+        self._open: _OpenFile | None = None
+        self._partition: PartitionKey | None = None
+        self._group_bytes = 0
+
+    @cached_property
+    def form(self) -> _Form:
+        """How they are written."""
+        return _Form(self._attempt.layout)
+
+    def write(self, partition: PartitionKey, rows: pa.Table) -> None:
+        """Write rows of a partition; those that come next join them in a file unless it is as large as it should be."""
+        if self._partition is not None and self._partition.partition != partition.partition:
+            self._close()
+        step = self.form.rows_a_group(rows)
+        rows = pa.table(rows.columns, schema=self.form.schema)
+        for start in range(0, rows.num_rows, step):
+            if self._open is None:
+                self._open = self._attempt.create(self.form.schema, _folder(partition))
+                self._partition, self._group_bytes = partition, 0
+            group = rows.slice(start, step)
+            self._open.parquet.write_table(group, row_group_size=step)
+            self._group_bytes = max(self._group_bytes, group.nbytes)
+            if self._open.stream.tell() >= self.form.file_bytes:
+                self._close()
+
+    def closed(self) -> list[DataFile]:
+        """All of them, none of which is open any more."""
+        self._close()
+        return self._files
+
+    def _close(self) -> None:
+        if self._open is None or self._partition is None:
+            return
+        self._open.parquet.add_key_value_metadata({GROUP_BYTES: str(self._group_bytes)})
+        footer, size = self._open.close()
+        described = self.form.statistics(footer)
+        self._files.append(_data_file(DataFileContent.DATA, self._open.path, self._partition, size, described))
+        self._open = self._partition = None
 
 
 def _folder(partition: PartitionKey) -> PartitionKey | None:

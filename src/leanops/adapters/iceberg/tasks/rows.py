@@ -12,10 +12,13 @@ from pyiceberg.io import FileIO
 from pyiceberg.io.pyarrow import PYARROW_PARQUET_FIELD_ID_KEY
 from pyiceberg.types import NestedField
 
-from leanops.adapters.iceberg.batches.stored import NO_POSITIONS, Layout, Positions, StoredFile
+from leanops.adapters.iceberg.tasks.stored import GROUP_BYTES, NO_POSITIONS, Layout, Positions, StoredFile
 from leanops.domain.errors import PermanentError
 
 POSITION = "_pos"
+ROWS_OF_KEYS, ROWS_OF_PAYLOADS = 50_000, 256
+"""How many rows are read at once of a file that does not say: without payload, and with one of a megabyte each."""
+_LARGEST_GROUP = 128 << 20
 
 
 class DeadRows:
@@ -60,35 +63,40 @@ def live_rows(
     dead: DeadRows | None = None,
     key: str | None = None,
 ) -> pa.Table:
-    """The rows of a file that are not deleted, in the current schema's types; `_pos` is their place in the file.
+    """The rows of a file that are not deleted, in the current schema's types; `_pos` is their place in the file."""
+    rows = pa.concat_tables(live_pieces(io, layout, file, columns, dead=dead, key=key))
+    return rows if positions else rows.drop_columns([POSITION])
+
+
+def live_pieces(
+    io: FileIO,
+    layout: Layout,
+    file: StoredFile,
+    columns: Sequence[str],
+    *,
+    dead: DeadRows | None = None,
+    key: str | None = None,
+    at_once: int = ROWS_OF_KEYS,
+) -> Iterator[pa.Table]:
+    """The rows of a file that are not deleted, with their places, in pieces; of a file of unknown make `at_once` rows.
 
     Every file has the key: rows that seem to have none would all look new.
     """
+    killed = (dead or DeadRows(io)).of(file)
     with _opened(io, layout, file, columns) as opened:
         if key is not None and layout.schema.find_field(key).field_id not in opened.names:
             raise PermanentError(f"{file.path} has no column {key}, which another tool must have renamed or dropped")
-        total = opened.parquet.metadata.num_rows
-        rows = opened.rows(opened.parquet.read(columns=opened.held, use_threads=False) if opened.held else None, total)
-    if positions:
-        rows = rows.append_column(POSITION, pa.array(np.arange(total, dtype=np.int64)))
-    killed = (dead or DeadRows(io)).of(file)
-    return rows.filter(pa.array(_without(total, killed))) if len(killed) else rows
+        yield from opened.pieces(_without(opened.total, killed) if len(killed) else None, at_once)
 
 
-def chosen_rows(io: FileIO, layout: Layout, file: StoredFile, columns: Sequence[str], positions: Positions) -> pa.Table:
+def chosen_pieces(
+    io: FileIO, layout: Layout, file: StoredFile, columns: Sequence[str], positions: Positions
+) -> Iterator[pa.Table]:
     """The rows of a file at these positions, dead or not, in the order of the file; only their row groups are read."""
-    start, parts = 0, []
     with _opened(io, layout, file, columns) as opened:
-        for group in range(opened.parquet.metadata.num_row_groups):
-            end = start + opened.parquet.metadata.row_group(group).num_rows
-            inside = np.sort(positions[(positions >= start) & (positions < end)]) - start
-            if len(inside):
-                found = opened.parquet.read_row_group(group, columns=opened.held, use_threads=False)
-                rows = opened.rows(found.take(pa.array(inside)), len(inside))
-                parts.append(rows.append_column(POSITION, pa.array(inside + start)))
-            start = end
-        nothing = opened.rows(None, 0).append_column(POSITION, pa.nulls(0, pa.int64()))
-    return pa.concat_tables([nothing, *parts])
+        chosen = np.zeros(opened.total, dtype=np.bool_)
+        chosen[positions] = True
+        yield from opened.pieces(chosen, ROWS_OF_PAYLOADS)
 
 
 @dataclass(frozen=True)
@@ -99,6 +107,38 @@ class _Opened:
     layout: Layout
     wanted: Sequence[NestedField]
     names: Mapping[int, str]
+
+    @property
+    def total(self) -> int:
+        """All rows of the file, dead or not."""
+        return int(self.parquet.metadata.num_rows)
+
+    def pieces(self, wanted: npt.NDArray[np.bool_] | None, at_once: int) -> Iterator[pa.Table]:
+        """The rows that are wanted, all if that is not said, with their places; at least one piece."""
+        nothing = self.rows(None, 0).append_column(POSITION, pa.nulls(0, pa.int64()))
+        yield nothing
+        end = 0
+        for group in range(self.parquet.metadata.num_row_groups):
+            start, size = end, self.parquet.metadata.row_group(group).num_rows
+            end = start + size
+            if wanted is not None and not wanted[start:end].any():
+                continue
+            for rows in self._read(group, size, at_once):
+                places = np.arange(start, start + len(rows))
+                start += len(rows)
+                piece = rows.append_column(POSITION, pa.array(places))
+                yield piece if wanted is None else piece.filter(pa.array(wanted[places]))
+
+    def _read(self, group: int, size: int, at_once: int) -> Iterator[pa.Table]:
+        """A row group, all at once if who wrote it says that it is small."""
+        said = (self.parquet.metadata.metadata or {}).get(GROUP_BYTES)
+        is_small = said is not None and int(said) <= _LARGEST_GROUP
+        if not self.held:
+            yield self.rows(None, size)
+            return
+        step = size if is_small else at_once
+        for found in self.parquet.iter_batches(step, row_groups=[group], columns=self.held, use_threads=False):
+            yield self.rows(pa.Table.from_batches([found]), len(found))
 
     @property
     def held(self) -> list[str]:
