@@ -20,7 +20,7 @@ from leanops.transforms.rules import all_are, broken
 KEY = "idempotency_key"
 FAILURE = pa.struct([(name, pa.string()) for name in ("rule", "column", "path", "message", "value")])
 _LONGEST_VALUE = 256
-_NOT_BLANK = r"[^ \t\n\x0b\f\r]"
+NOT_BLANK = r"[^ \t\n\x0b\f\r]"
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ def _judged_column(texts: pa.Array, column: PayloadColumn) -> tuple[pa.Array, li
     value = cast(texts, column.type, column.format)
     is_missing = all_are(False, len(texts))
     if column.cde:
-        is_missing = pc.invert(pc.match_substring_regex(texts, _NOT_BLANK).fill_null(False))
+        is_missing = pc.invert(pc.match_substring_regex(texts, NOT_BLANK).fill_null(False))
 
     def failure(is_broken: pa.Array, rule: str, message: str) -> _Failure:
         return _Failure(is_broken, rule, column.name, column.path, message, None if column.pii else texts)

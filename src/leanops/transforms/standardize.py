@@ -8,7 +8,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from leanops.domain.payload.evolution import ColumnPlan
 from leanops.transforms.keys import COUNTED, order_time
 from leanops.transforms.older import PLACE
 from leanops.transforms.older import VERSION as OF_VERSIONS
@@ -39,19 +38,20 @@ class Judged(NamedTuple):
 
 
 def arrivals(
-    cells: pa.Table, columns: ColumnPlan, positions: Mapping[str, str], first: int
+    cells: pa.Table, columns: Mapping[str, str], positions: Mapping[str, str], first: int, *, refuses: bool
 ) -> tuple[pa.Table, pa.Table]:
     """What of flattened events decides what becomes of them, and the messages that are none or are refused.
 
-    `at` says where each is, `first` where the first of the cells is. `positions` says which column of `cells` holds the
-    texts of a path; the others are in `extra`.
+    `at` says where each is, `first` where the first of the cells is. `columns` names the column of each path,
+    `positions` the one of `cells` that holds its texts; the others are in `extra`. The contract may refuse events with
+    paths that have no column.
     """
     is_event = cells.column("rule").is_null()
     bad = failures_of_parsing(cells.filter(pc.invert(is_event)))
     cells = cells.append_column("at", pa.array(np.arange(first, first + len(cells))))
     events = cells.select(_DECIDING).filter(is_event)
-    if columns.refused:
-        refused = paths_without_column(cells.filter(is_event), columns.columns, positions)
+    if refuses:
+        refused = paths_without_column(cells.filter(is_event), columns, positions)
         is_refused = refused.is_valid()
         bad = pa.concat_tables([bad, failures_of_unknown_fields(events.filter(is_refused), refused.drop_null())])
         events = events.filter(pc.invert(is_refused))

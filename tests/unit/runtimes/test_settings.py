@@ -94,7 +94,7 @@ def test_without_a_file_everything_has_its_default(tmp_path: Path) -> None:
 def test_every_setting_says_what_it_is_and_takes_its_own_default() -> None:
     assert [setting for setting in SETTINGS.values() if not setting.meaning.endswith(".")] == []
     names = {setting.variable for setting in SETTINGS.values()}
-    assert len(names) == len(SETTINGS) == 49
+    assert len(names) == len(SETTINGS) == 50
     assert names & OUTSIDE == set()
 
 

@@ -1,4 +1,4 @@
-"""Standardized rows become Curated rows: defaults, CDE, casts, rules, masks; every failure of a row is listed."""
+"""What a schema makes of rows of Standardized, in the workers."""
 
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -6,14 +6,20 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from leanops.domain.schema.model import Schema
+from leanops.domain.table.definitions import NUMBER
 from leanops.domain.table.sql import quoted, spark_type
 from leanops.transforms import judge
 from leanops.transforms.curate import SYSTEM
-from leanops.transforms.frames.versions import completed
 from leanops.transforms.judge import Source
 
 FAILURES = "array<struct<rule:string,column:string,path:string,message:string,value:string>>"
+_LATER = {"_version": NUMBER, "_payload_hash": "bigint"}
+
+
+def completed(rows: DataFrame) -> DataFrame:
+    """Rows with a NULL in the columns that a table made by an earlier version does not have yet."""
+    missing = {name: F.lit(None).cast(kind) for name, kind in _LATER.items() if name not in rows.columns}
+    return rows.withColumns(missing) if missing else rows
 
 
 def judged(rows: DataFrame, sources: Sequence[Source], secret: bytes | None) -> DataFrame:
@@ -40,14 +46,3 @@ class _Judge:
             values, failures = judge.judged(batch, self.sources, self.secret)
             kept = batch.columns[: len(SYSTEM) + 1]
             yield pa.RecordBatch.from_arrays([*kept, *values, failures], names=names)
-
-
-def table_rows(rows: DataFrame, schema: Schema, *, batch_seq: int, batch_id: str) -> DataFrame:
-    """Good rows in the table's own columns."""
-    return rows.select(
-        *SYSTEM,
-        F.lit(schema.version).cast("int").alias("_schema_version"),
-        F.lit(batch_seq).cast("bigint").alias("_batch_seq"),
-        F.lit(batch_id).alias("_batch_id"),
-        *(F.col(f"v_{column.name}").alias(column.name) for column in schema.payload_columns),
-    )

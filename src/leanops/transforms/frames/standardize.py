@@ -1,113 +1,125 @@
-"""RAW cells become Standardized rows: both dedups in one shuffle, columns by path."""
+"""RAW cells become rows of Standardized, in the workers: what a first batch would write, and older versions of keys."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from leanops.transforms.frames.versions import with_order
-from leanops.transforms.verdicts import INSERTED, UPDATED
-from leanops.transforms.verdicts import verdicts as judge
+from leanops.domain.table.definitions import STANDARDIZED
+from leanops.domain.table.sql import quoted, spark_type
+from leanops.transforms.curate import is_newer_than
+from leanops.transforms.frames.curate import completed
+from leanops.transforms.older import PLACE
+from leanops.transforms.standardize import arrivals, judge, paths_without_column, rows_of, table_rows
 
-_COMPARED = ("message_id", "_version", "last_updated_ts", "publish_time", "order_ts", "_payload_hash")
-_VERDICT = "row bigint, record_key string, verdict string, first_seen_ts bigint, old_period string, is_conflict boolean"
-
-
-def verdicts(events: DataFrame, current: DataFrame | None) -> DataFrame:
-    """What becomes of each valid event: (row, record_key, verdict, first_seen_ts, old_period, is_conflict).
-
-    `current` holds the stored rows of these keys; every event is judged against them and its own batch.
-    """
-    rows = events.select("row", "record_key", *_COMPARED, *_as_arrival())
-    if current is not None:
-        rows = rows.unionByName(with_order(current).select("record_key", *_COMPARED, *_as_stored()))
-    # A verdict needs all rows of a key in one partition, and nothing but this line brings them together.
-    return rows.repartition("record_key").mapInArrow(_judge, _VERDICT)
+_MADE = [name for name in STANDARDIZED.columns if name not in ("topic_name", "_batch_seq", "_batch_id")]
+"""What the rows of an event decide: all but what is the same in the whole batch."""
+_COMPARED = ("message_id", "_version", "last_updated_ts", "publish_time", "ingestion_ts", "first_seen_ts")
 
 
-def _judge(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The function that runs in the workers: a partition has all rows of its keys."""
-    rows = list(batches)
-    if rows:
-        yield from judge(pa.Table.from_batches(rows)).drop_columns(["stored_row"]).to_batches()
+@dataclass(frozen=True)
+class Cells:
+    """How cells become rows: the columns of all paths, and which column of cells has the texts of which path."""
+
+    columns: Mapping[str, str]
+    positions: Mapping[str, str]
+    refuses: bool
+    """Whether the contract refuses events with paths that have no column."""
+
+    @property
+    def row_type(self) -> str:
+        """The columns of rows, as Spark names them."""
+        system = [f"{name} {spark_type(STANDARDIZED.columns[name])}" for name in _MADE]
+        return ", ".join([*system, *(f"{quoted(name)} string" for name in self.columns.values())])
+
+    def aligned(self, rows: pa.Table) -> Iterator[pa.RecordBatch]:
+        """Rows in the order of `row_type`, with NULL in the columns that none of them has."""
+        names = [*_MADE, *self.columns.values()]
+        nothing = pa.nulls(len(rows), pa.string())
+        columns = [rows.column(name) if name in rows.column_names else nothing for name in names]
+        yield from pa.table(columns, names).combine_chunks().to_batches()
 
 
-def _as_arrival() -> list[Column]:
-    return [
-        F.lit(False).alias("is_stored"),
-        F.col("ingestion_ts").alias("seen_ts"),
-        F.lit(None).cast("string").alias("stored_period"),
-    ]
+def first_rows(events: DataFrame, cells: Cells, topic: str) -> DataFrame:
+    """The newest version of each key among valid events, as a first batch would write it."""
+    # All events of a key must be in one partition, and nothing but this line brings them together.
+    rows = events.repartition("record_key").mapInArrow(_FirstBatch(cells), cells.row_type)
+    return rows.withColumn("topic_name", F.lit(topic))
 
 
-def _as_stored() -> list[Column]:
-    return [
-        F.lit(-1).cast("bigint").alias("row"),
-        F.lit(True).alias("is_stored"),
-        F.col("first_seen_ts").alias("seen_ts"),
-        F.col("period_reference").alias("stored_period"),
-    ]
+def refused(events: DataFrame, cells: Cells) -> int:
+    """How many valid events the contract refuses."""
+    if not cells.refuses:
+        return 0
+    counts = events.mapInArrow(_Refused(cells), "refused bigint")
+    return int(counts.agg(F.coalesce(F.sum("refused"), F.lit(0))).collect()[0][0])
 
 
-def with_refused(events: DataFrame, columns: Mapping[str, str], positions: Mapping[str, str]) -> DataFrame:
-    """Events with the paths that have no column in `refused`, NULL where an event has none of them."""
-    expected = [F.when(F.col(at).isNotNull(), F.lit(path)) for path, at in positions.items() if path not in columns]
-    known = F.array(*(F.lit(path) for path in columns)).cast("array<string>")
-    others = F.coalesce(F.array_except(F.map_keys("extra"), known), F.array().cast("array<string>"))
-    found = F.concat(F.filter(F.array(*expected).cast("array<string>"), lambda path: path.isNotNull()), others)
-    return events.withColumn("refused", F.when(F.size(found) > 0, F.array_sort(found)))
+def older_rows(events: DataFrame, newest: DataFrame, cells: Cells) -> DataFrame:
+    """The versions that are older than the newest one of their key, which `newest` has."""
+    known = completed(newest).select("record_key", *(F.col(name).alias(f"newest_{name}") for name in _COMPARED))
+    rows = events.join(known, "record_key").mapInArrow(_Older(cells), cells.row_type)
+    return rows.withColumn("topic_name", F.lit(None).cast("string"))
 
 
-def winners(events: DataFrame, verdicts: DataFrame) -> DataFrame:
-    """The events that change the table, each with its key's first_seen_ts."""
-    chosen = verdicts.where(F.col("verdict").isin(INSERTED, UPDATED)).select("row", "first_seen_ts")
-    return events.join(F.broadcast(chosen), "row", "inner")
+@dataclass(frozen=True)
+class _FirstBatch:
+    """The function that runs in the workers: a partition has all events of its keys."""
+
+    cells: Cells
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        found = list(batches)
+        if not found:
+            return
+        cells, columns, positions = _placed(found), self.cells.columns, self.cells.positions
+        events, _ = arrivals(cells, columns, positions, 0, refuses=self.cells.refuses)
+        winners = judge(events, None).winners
+        yield from self.cells.aligned(rows_of(cells, winners, columns, positions, 0))
 
 
-def table_rows(
-    events: DataFrame,
-    *,
-    topic: str,
-    columns: Mapping[str, str],
-    positions: Mapping[str, str],
-    batch_seq: int,
-    batch_id: str,
-) -> DataFrame:
-    """Rows in the table's own columns: `columns` names each path, `positions` says which cell column holds it."""
-    system: list[Column | str] = [
-        "record_key",
-        "idempotency_key",
-        "message_id",
-        F.lit(topic).alias("topic_name"),
-        "period_reference",
-        "publish_time",
-        "ingestion_ts",
-        "last_updated_ts",
-        "first_seen_ts",
-        _rescued([path for path in positions if path not in columns], columns, positions).alias("_rescued"),
-        "_version",
-        "_payload_hash",
-        F.lit(batch_seq).cast("bigint").alias("_batch_seq"),
-        F.lit(batch_id).alias("_batch_id"),
-    ]
-    payload = [_cell(path, positions).alias(name) for path, name in columns.items()]
-    return events.select(*system, *payload)
+@dataclass(frozen=True)
+class _Refused:
+    """Counts the events that the contract refuses."""
+
+    cells: Cells
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            found = paths_without_column(_table([batch]), self.cells.columns, self.cells.positions)
+            yield pa.RecordBatch.from_pydict({"refused": pa.array([len(found) - found.null_count], pa.int64())})
 
 
-def _cell(path: str, positions: Mapping[str, str]) -> Column:
-    if path in positions:
-        return F.col(positions[path])
-    return F.col("extra").getItem(path)
+@dataclass(frozen=True)
+class _Older:
+    """Leaves out what is not older than the newest version of its key, or what the contract refuses."""
+
+    cells: Cells
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        columns, positions = self.cells.columns, self.cells.positions
+        for batch in batches:
+            rows = _table([batch])
+            rows = rows.filter(pa.array(is_newer_than(_newest(rows), rows)))
+            if self.cells.refuses:
+                rows = rows.filter(paths_without_column(rows, columns, positions).is_null())
+            yield from self.cells.aligned(table_rows(rows, rows.column("newest_first_seen_ts"), columns, positions))
 
 
-def _rescued(without_column: Sequence[str], columns: Mapping[str, str], positions: Mapping[str, str]) -> Column:
-    """Cells that got no column, as JSON of path → text; NULL when there are none."""
-    known = F.array(*(F.lit(path) for path in columns)) if columns else F.array().cast("array<string>")
-    unnamed = F.map_filter("extra", lambda path, _: ~F.array_contains(known, path))
-    pairs = [F.struct(F.lit(path).alias("key"), F.col(positions[path]).alias("value")) for path in without_column]
-    if pairs:
-        present = F.filter(F.array(*pairs), lambda pair: pair["value"].isNotNull())
-        extra = F.coalesce(unnamed, F.create_map().cast("map<string,string>"))
-        unnamed = F.map_concat(extra, F.map_from_entries(present))
-    return F.when(F.size(unnamed) > 0, F.to_json(unnamed))
+def _newest(rows: pa.Table) -> pa.Table:
+    """The newest version of the key of each row."""
+    return pa.table([rows.column(f"newest_{name}") for name in _COMPARED], list(_COMPARED))
+
+
+def _placed(batches: Iterable[pa.RecordBatch]) -> pa.Table:
+    """Cells with no place in RAW: nobody looks for what they came from."""
+    cells = _table(batches)
+    for name in PLACE:
+        cells = cells.append_column(name, pa.nulls(len(cells)))
+    return cells
+
+
+def _table(batches: Iterable[pa.RecordBatch]) -> pa.Table:
+    return pa.Table.from_batches(list(batches))

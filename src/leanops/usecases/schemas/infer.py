@@ -60,7 +60,7 @@ def infer_schema(platform: Platform, lake: Lake, topic: str, *, sample: int = SA
 
 def _inferred(topic: str, table_name: str, events: RawEvents, *, is_sample: bool) -> Inferred:
     good = events.counts["rows"] - events.counts["parse_errors"]
-    cells = infer.texts(events.read.where("rule IS NULL"), events.positions)
+    cells = infer.texts(events.valid, events.positions)
     rows = infer.measured(cells).collect() if good else []
     seen = sorted((_seen(row, events.kinds[row["path"]]) for row in rows), key=lambda path: path.path.encode())
     if not seen:

@@ -18,9 +18,9 @@ from leanops.domain.schema.parse import DEFAULT_KEY_PATH, DEFAULT_PERIOD_PATHS
 from leanops.domain.table.history import TableView
 from leanops.ports.tables import Lake
 from leanops.transforms.flatten import FlattenPlan, observed_kinds
-from leanops.transforms.frames import standardize as rows
 from leanops.transforms.frames.flatten import cells
 from leanops.transforms.frames.judge_plan import sampled
+from leanops.transforms.frames.standardize import Cells, first_rows, refused
 from leanops.transforms.keys import COUNTED
 from leanops.usecases.platform import Platform, secret_key
 
@@ -37,6 +37,11 @@ class RawEvents:
     kinds: Mapping[str, set[Kind]]
     counts: Mapping[str, int]
     """rows, parse_errors, missing_keys, and the counts beside the balance of a batch."""
+
+    @property
+    def valid(self) -> DataFrame:
+        """The rows that are events."""
+        return self.read.where("rule IS NULL")
 
     def free(self) -> None:
         """Give back what is held in memory and on disk."""
@@ -110,16 +115,5 @@ def standardized(
     exempt = [path for path in (DEFAULT_KEY_PATH, *DEFAULT_PERIOD_PATHS) if path in kinds or path in known]
     contract, limits = schema.policies.unknown_fields, platform.rules.tables
     plan = plan_columns(known, kinds, [*schema.named_paths, *exempt], contract, limits)
-    valid, refused = events.read.where("rule IS NULL"), 0
-    if plan.refused:
-        marked = rows.with_refused(valid, plan.columns, events.positions)
-        refused, valid = marked.where("refused IS NOT NULL").count(), marked.where("refused IS NULL")
-    made = rows.table_rows(
-        rows.winners(valid, rows.verdicts(valid, None)),
-        topic=topic,
-        columns=plan.columns,
-        positions=events.positions,
-        batch_seq=0,
-        batch_id="plan",
-    )
-    return Standardized(made, plan.columns, refused)
+    made = Cells(plan.columns, events.positions, refuses=bool(plan.refused))
+    return Standardized(first_rows(events.valid, made, topic), plan.columns, refused(events.valid, made))

@@ -94,7 +94,7 @@ def judge_cells(unit: Unit, spool: Spool, plan: FlattenPlan, kinds: Mapping[str,
     positions = dict(zip(plan.expected, plan.columns, strict=True))
     read, arrived, refused = 0, list[pa.Table](), list[pa.Table]()
     for cells in spool:
-        events, bad = standardize.arrivals(cells, columns, positions, read)
+        events, bad = standardize.arrivals(cells, columns.columns, positions, read, refuses=bool(columns.refused))
         arrived.append(events)
         refused.append(bad)
         read += len(cells)
