@@ -51,8 +51,10 @@ RAW_SCHEMA = pa.schema(
 
 def payload(chance: random.Random, key: int, moment: datetime, period: str) -> str:
     """One order event of about 470 bytes."""
+    # A key of its own for each number below 2³², in no order: statistics of files spare no look-up.
+    name = key * 2_654_435_761 % 2**32
     return (
-        f'{{"_metadata":{{"idempotencyKeyResource":"order-{key:09d}","source":"shop"}},'
+        f'{{"_metadata":{{"idempotencyKeyResource":"order-{name:09d}","source":"shop"}},'
         f'"order":{{"id":"{key:012d}","amount":{chance.randrange(100_000) / 100},"currency":"EUR",'
         f'"status":"{chance.choice(("NEW", "PAID", "SHIPPED"))}","updatedAt":"{moment:%Y-%m-%dT%H:%M:%S}Z",'
         f'"items":{chance.randint(1, 9)},"channel":"{chance.choice(("web", "app", "store"))}","discount":0.05,'
@@ -62,11 +64,13 @@ def payload(chance: random.Random, key: int, moment: datetime, period: str) -> s
     )
 
 
-def events(count: int, seed: int, *, first_key: int = 0, corrected: int = 0) -> Iterator[dict[str, Any]]:
-    """`count` RAW rows published over twelve months.
+def events(
+    count: int, seed: int, *, first: int = 0, first_key: int = 0, corrected: int = 0, months: int = MONTHS
+) -> Iterator[dict[str, Any]]:
+    """`count` RAW rows published over twelve months, their keys numbered from `first`; keys are in no order.
 
-    With `corrected`, one later day's corrections: newer versions of keys below it, of any period. With `first_key`,
-    one later day's new keys of the last period.
+    With `corrected`, one later day's corrections: newer versions of keys below it, of any of the last `months` periods.
+    With `first_key`, one later day's new keys of the last period.
     """
     chance = random.Random(seed)
     recent: list[dict[str, Any]] = []
@@ -78,7 +82,7 @@ def events(count: int, seed: int, *, first_key: int = 0, corrected: int = 0) -> 
             continue
         is_correction = corrected or (number and chance.random() < 0.10)
         key = chance.randrange(corrected or number) if is_correction else number
-        month = MONTHS - 1 if first_key else chance.randrange(MONTHS)
+        month = MONTHS - 1 if first_key else MONTHS - 1 - chance.randrange(months)
         day = datetime(2025, 1 + month, 1 + chance.randrange(4), tzinfo=UTC)
         if corrected or first_key:
             day = datetime(2026, 1, 2, tzinfo=UTC)
@@ -87,7 +91,7 @@ def events(count: int, seed: int, *, first_key: int = 0, corrected: int = 0) -> 
             "message_id": f"{seed:03d}-{number:012d}",
             "publish_time": moment,
             "topic_name": "orders",
-            "json_payload": payload(chance, first_key + key, moment, f"2025-{1 + month:02d}"),
+            "json_payload": payload(chance, first + first_key + key, moment, f"2025-{1 + month:02d}"),
             "ingestion_ts": int(moment.timestamp() * 1000) + 1_000,
             "idempotency_key": None,
             "attributes": None,
@@ -99,3 +103,8 @@ def events(count: int, seed: int, *, first_key: int = 0, corrected: int = 0) -> 
 def raw_table(count: int, seed: int, **more: int) -> pa.Table:
     """The rows of `events` as Arrow, the way the delivery stream hands them to RAW."""
     return pa.Table.from_pylist(list(events(count, seed, **more)), schema=RAW_SCHEMA)
+
+
+def aging(batches: int, count: int) -> list[pa.Table]:
+    """Small batches of corrections of the first half of so many keys, in three periods."""
+    return [raw_table(20, seed=10_000 + number, corrected=count // 2, months=3) for number in range(batches)]

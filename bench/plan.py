@@ -8,38 +8,30 @@ from pathlib import Path
 from typing import Any
 
 from bench.data import TOPIC_SCHEMA, raw_table
+from bench.hub import Hub, table_of
 from bench.rows import Row, row, say
 from leanops.domain.schema.model import Schema, schema_from_json
-from leanops.runtimes.embedded import Embedded, create_home
-from leanops.usecases.cycle.run import run_cycle
-from leanops.usecases.schemas.deploy import deploy_schema
 from leanops.usecases.schemas.plan import plan_schema
-from leanops.usecases.topics.registry import add_topic
 
 
 def measure(folder: Path, count: int, rounds: int) -> list[Row]:
     """One round that warms up, then the measured ones, each on a fresh topic; the medians count."""
-    runtime = Embedded(create_home(folder / "plan"))
+    hub = Hub(folder / "plan")
     say("making the standard data")
     events = raw_table(count, seed=1)
-    found = [_round(runtime, f"orders-{number}", events) for number in range(rounds + 1)][1:]
-    runtime.close()
+    found = [_round(hub, f"orders-{number}", events) for number in range(rounds + 1)][1:]
+    hub.runtime.close()
     plan, curate = (statistics.median(one[at] for one in found) for at in range(2))
     return [row("schema plan over all of 1 M / curating them", plan, curate, 1.0)]
 
 
-def _round(runtime: Embedded, topic: str, events: Any) -> tuple[float, float]:
-    platform = runtime.platform
-    add_topic(platform, topic)
-    table = topic.replace("-", "_")
-    deploy_schema(platform, topic, json.dumps({**TOPIC_SCHEMA, "table_name": table}), "bench")
-    runtime.catalog.load_table(platform.rules.databases.raw_table(topic)).append(events)
-    result = run_cycle(platform, [topic])[0]
-    if result.outcome != "done":
-        sys.exit(f"bench: {topic} ended {result.outcome}: {result.reason}")
+def _round(hub: Hub, topic: str, events: Any) -> tuple[float, float]:
+    hub.add(topic)
+    hub.land(topic, events)
+    (result,), _ = hub.cycle(topic)
     curate = result.layers["curated"].seconds or 0.0
     started = time.monotonic()
-    plan = plan_schema(platform, runtime.lake(), topic, _changed(table))
+    plan = plan_schema(hub.platform, hub.runtime.lake(), topic, _changed(table_of(topic)))
     seconds = time.monotonic() - started
     if not plan.failing or plan.rows != result.layers["curated"].counts["read"]:
         sys.exit(f"bench: the plan of {topic} read {plan.rows} rows, of which {plan.failing} fail")
