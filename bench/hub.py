@@ -11,7 +11,8 @@ from bench.data import TOPIC_SCHEMA
 from leanops.adapters.iceberg.batches.engine import TaskEngine
 from leanops.adapters.iceberg.batches.runner import InProcess
 from leanops.runtimes.embedded import Embedded, create_home
-from leanops.usecases.cycle.run import TopicResult, run_cycle
+from leanops.usecases.cycle.job import TopicResult
+from leanops.usecases.cycle.run import run_cycle
 from leanops.usecases.operations.start import rebuild_topic
 from leanops.usecases.platform import Platform
 from leanops.usecases.schemas.deploy import deploy_schema

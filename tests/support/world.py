@@ -20,7 +20,8 @@ from leanops.domain.event.names import Databases
 from leanops.ports.engine import Engine
 from leanops.ports.tables import Lake
 from leanops.runtimes.embedded import Embedded
-from leanops.usecases.cycle.run import TopicResult, run_cycle
+from leanops.usecases.cycle.job import TopicResult
+from leanops.usecases.cycle.run import run_cycle
 from leanops.usecases.platform import Platform, Rules, Secret, no_step
 from leanops.usecases.schemas.deploy import deploy_schema
 from leanops.usecases.topics.registry import add_topic

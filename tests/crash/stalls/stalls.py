@@ -15,7 +15,7 @@ from tests.support.world import World
 LOG = logging.getLogger("stalls")
 LOG.setLevel(logging.INFO)
 EVERY = 3
-"""Outside of a whole run only every third stall point is tried: which ones depends on the commit."""
+"""Outside of a whole run only every third point on Spark is tried: which ones depends on the commit."""
 
 
 class Stall:
@@ -46,7 +46,7 @@ def stalled(stall: Stall, work: Callable[[], Any]) -> bool:
 
 
 def chosen(points: int) -> list[int]:
-    """The stall points of this run: all with STALLS=all, else every third, starting where the commit says."""
+    """The points on Spark of this run: all with STALLS=all, else every third, starting where the commit says."""
     if is_whole_run():
         return list(range(1, points + 1))
     return list(range(first_point(), points + 1, EVERY))

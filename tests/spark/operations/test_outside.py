@@ -277,9 +277,10 @@ def test_a_rebuild_may_seal_everything_with_a_new_key(world: World) -> None:
     rebuild_topic(other, "orders", new_key=True, accept=Accept.ALL)
     after = {row["idempotency_key"] for row in world.curated("orders")}
     assert (len(after), after & before) == (3, set())
-    assert "sealed with another" in str(world.cycle(force=True)["orders"].reason or "sealed with another")
     world.publish("orders", numbers(3, 4))
-    assert world.cycle(with_key(world.platform(), b"another key of sixteen bytes"))["orders"].outcome == "done"
+    assert "sealed with another HMAC key" in str(world.cycle()["orders"].reason)
+    other = with_key(world.platform(), b"another key of sixteen bytes")
+    assert world.cycle(other, force=True)["orders"].outcome == "done"
 
 
 class Losing(Wrapped):

@@ -24,7 +24,7 @@ from leanops.entrypoints.cli.output import print_json, print_json_array
 from leanops.ports.delivery import Waiting
 from leanops.ports.queue import Depth
 from leanops.runtimes.doctor import Finding
-from leanops.usecases.cycle.run import TopicResult
+from leanops.usecases.cycle.job import TopicResult
 from leanops.usecases.operations.compare import Comparison
 from leanops.usecases.operations.plan_rollback import Rollback
 from leanops.usecases.pipeline.run_history import LayerResult

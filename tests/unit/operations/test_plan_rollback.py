@@ -86,7 +86,9 @@ class Tables:
         source = self.view(STANDARD)
         assert source.head is not None
         seq = source.snapshots[source.head].summary["leanops.batch-seq"]
-        mark = watermark(int(seq), self._next(CURATE, CURATED), source_uuid=source.uuid, source_snapshot=source.head)
+        place = {"source_uuid": source.uuid, "source_snapshot": source.head}
+        counts = {"inserted": 0, "updated": 0}
+        mark = watermark(int(seq), self._next(CURATE, CURATED), counts=counts, **place)
         return self._append(CURATE, {"idempotency_key": f"{self.rows}"}, mark)
 
     def compact(self, name: str) -> int:

@@ -18,7 +18,7 @@ from leanops.domain.table.outcome import Outcome
 from leanops.ports.engine import Fold, StandardizeWork
 from leanops.runtimes.embedded import Embedded
 from leanops.usecases.cycle import run
-from leanops.usecases.cycle.run import TopicResult
+from leanops.usecases.cycle.job import TopicResult
 from leanops.usecases.leases import unlock
 from leanops.usecases.pipeline.run_history import record
 from leanops.usecases.platform import Platform

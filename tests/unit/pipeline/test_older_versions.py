@@ -12,11 +12,13 @@ import pytest
 
 from leanops.adapters.iceberg.batches import engine
 from leanops.adapters.iceberg.options import TaskRules
+from leanops.domain.errors import UsageError
 from leanops.domain.table.definitions import RAW
 from leanops.domain.table.outcome import Outcome
 from leanops.runtimes.embedded import Embedded
+from leanops.usecases.cycle.job import TopicResult
 from leanops.usecases.cycle.plan import plan_cycle
-from leanops.usecases.cycle.run import TopicResult
+from leanops.usecases.operations.plan_rollback import plan_rollback, roll_back_topic
 from leanops.usecases.pipeline.curate import curated_definition
 from tests.oracle.model import Model
 from tests.oracle.rows import RawRow
@@ -124,6 +126,33 @@ def test_versions_that_came_and_went_while_curated_lagged_are_found_in_raw(order
     assert (amounts(orders), refused(orders)) == ({"k": 2, "other": 1}, ["k-3", "k-4"])
     assert (counts["inserted"], counts["kept_older"]) == (1, 1)
     assert left_over(orders) == []
+
+
+def test_after_a_gap_all_of_raw_is_looked_at_for_what_curated_has_missed(orders: World) -> None:
+    orders.publish("orders", [version(1, 1, "other")])
+    orders.cycle()
+    orders.publish("orders", [version(2, 2)])
+    standardize(orders)
+    orders.publish("orders", [version(3, 3, "other")])
+    orders.publish("orders", [version(4, "x")])
+    expire_raw(orders)
+    assert orders.cycle()["orders"].outcome == Outcome.GAP
+    assert amounts(orders) == {"k": 2, "other": 3}
+
+
+def test_a_rollback_says_that_a_key_leaves_which_only_an_older_version_brought_in(orders: World) -> None:
+    orders.publish("orders", [version(1, 1, "other")])
+    orders.cycle()
+    view = orders.platform().catalog.load(orders.databases.standardized_table("orders"))
+    assert view is not None
+    orders.publish("orders", [version(2, 2), version(3, "x")])
+    orders.cycle()
+    assert amounts(orders) == {"k": 2, "other": 1}
+    plan = plan_rollback(orders.platform(), "orders", snapshot=view.head)
+    assert plan.leaving == 1
+    with pytest.raises(UsageError, match="1 key would leave Curated"):
+        roll_back_topic(orders.platform(), plan)
+    assert amounts(orders) == {"k": 2, "other": 1}
 
 
 def test_where_the_cycle_was_killed_between_the_layers_they_are_found_in_raw(orders: World) -> None:

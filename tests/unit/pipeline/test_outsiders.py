@@ -7,13 +7,18 @@ from typing import Any
 
 import pytest
 
-from leanops.domain.errors import PermanentError, RetryableError, UnbalancedBatchError
+from leanops.adapters.iceberg.batches.engine import TaskEngine
+from leanops.adapters.iceberg.batches.runner import InProcess
+from leanops.adapters.iceberg.options import TaskRules
+from leanops.domain.errors import LeaseLostError, PermanentError, RetryableError, UnbalancedBatchError
 from leanops.domain.table.outcome import Outcome
 from leanops.ports.state import ATTEMPTS
 from leanops.runtimes.embedded import Embedded
 from leanops.usecases.cycle.plan import plan_cycle
+from leanops.usecases.leases import unlock
 from tests.oracle.rows import RawRow
 from tests.oracle.streams import SCHEMA
+from tests.support.builders import Stalling
 from tests.support.world import FIRST, Abandoned, World, Wrapped
 
 COLUMNS = [{"name": "amount", "path": "$.amount", "type": "INT"}]
@@ -98,7 +103,15 @@ def test_error_rows_that_cannot_be_added_stop_their_own_topic_alone(world: World
     assert [results[topic].outcome for topic in ("orders", "users")] == [Outcome.DONE, Outcome.FAILED]
 
 
-def test_a_row_that_another_tool_doubled_in_standardized_does_not_reach_curated(world: World) -> None:
+@pytest.mark.parametrize(
+    ("rules", "reason"),
+    [(TaskRules(), "several rows of one key"), (TaskRules(task_rows=1), "another tool added rows in snapshot")],
+    ids=["one task", "a task each"],
+)
+def test_a_row_that_another_tool_doubled_in_standardized_does_not_reach_curated(
+    world: World, rules: TaskRules, reason: str
+) -> None:
+    world.tasks = rules
     world.publish("orders", [event(1)])
     standardize(world)
     name = world.databases.standardized_table("orders")
@@ -107,8 +120,67 @@ def test_a_row_that_another_tool_doubled_in_standardized_does_not_reach_curated(
     standardize(world)
     result = world.cycle()["orders"]
     assert isinstance(result.failure, UnbalancedBatchError)
-    assert "several rows of one key" in str(result.reason)
+    assert reason in str(result.reason)
     assert world.curated("orders") == []
+
+
+def test_a_batch_whose_commit_is_never_tried_leaves_no_file(world: World) -> None:
+    class Locked(Wrapped):
+        def add_errors(self, table: str, written: Any) -> Any:
+            def locked() -> None:
+                raise RetryableError(f"{table} is locked")
+
+            catalog: Any = Stalling(world.embedded.catalog, locked, at=table)
+            return TaskEngine(catalog, InProcess()).add_errors(table, written)
+
+    world.publish("orders", [event(1)])
+    world.cycle()
+    databases = world.databases
+    names = (databases.standardized_table("orders"), databases.curated_table("orders"), databases.errors)
+
+    def files() -> set[Path]:
+        return {path for name in names for path in folder_of(world, name).rglob("*.parquet")}
+
+    # Standardized takes the events, and Curated cannot write that one of them fails.
+    world.publish("orders", [event(2, "x"), event(3)])
+    result = world.cycle(world.platform(engine=lambda: Locked(world.engine())))["orders"]
+    assert (result.outcome, list(result.layers)) == (Outcome.FAILED, ["standardized"])
+    before = files()
+    again = world.cycle(world.platform(engine=lambda: Locked(world.engine())), force=True)["orders"]
+    assert again.outcome == Outcome.FAILED
+    assert files() == before
+    world.settle()
+    assert len(world.curated("orders")) == 2
+
+
+def test_who_loses_the_lease_of_a_topic_leaves_no_file_and_no_failure_to_the_next_holder(world: World) -> None:
+    world.publish("orders", [event(1)])
+    world.cycle()
+    world.publish("orders", [event(2)])
+    name = world.databases.standardized_table("orders")
+    before = set(folder_of(world, name).rglob("*.parquet"))
+
+    class Unlocked(Wrapped):
+        def standardize(self, works: Any) -> Any:
+            written = self.engine.standardize(works)
+            unlock(world.platform(), "topic/orders")
+            return written
+
+    result = world.cycle(world.platform(engine=lambda: Unlocked(world.engine())))["orders"]
+    assert isinstance(result.failure, LeaseLostError)
+    assert list(world.platform().state.rows(ATTEMPTS)) == []
+    assert set(folder_of(world, name).rglob("*.parquet")) == before
+    assert world.cycle()["orders"].outcome == Outcome.DONE
+
+
+def test_a_batch_of_large_payloads_is_worked_through_in_pieces(world: World) -> None:
+    world.tasks = TaskRules(task_memory=8 << 20)
+    text = "y" * 900_000
+    payloads = [json.dumps({"key": f"k{number}", "amount": 1, "x": text}) for number in range(40)]
+    world.publish("orders", [replace(event(at), json_payload=payload) for at, payload in enumerate(payloads)])
+    assert world.cycle()["orders"].outcome == Outcome.DONE
+    assert sorted(len(row["x"]) for row in world.standardized("orders")) == [900_000] * 40
+    assert len(world.curated("orders")) == 40
 
 
 def test_a_correction_of_a_doubled_row_is_refused(world: World) -> None:

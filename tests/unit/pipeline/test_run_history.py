@@ -49,7 +49,9 @@ def commit(platform: Platform, what: Batch, table: str = STANDARD) -> LayerResul
     if what.layer == STANDARDIZED:
         note_kinds(platform, what.topic, what.batch_id, {"$.a": {"string"}})
         platform.catalog.alter(table, {"a": ("string", "$.a")})
-    platform.catalog.append(table, [{"message_id": "m1"}, {"message_id": "m2"}], mark.summary())
+    # An append replaces nothing, so it has to say that it did.
+    summary = {**mark.summary(), "added-position-deletes": str(COUNTS["updated"])}
+    platform.catalog.append(table, [{"message_id": "m1"}, {"message_id": "m2"}], summary)
     return result_of(platform, what, table)
 
 
@@ -171,6 +173,29 @@ def test_a_commit_of_another_number_of_rows_is_not_completed_but_parked(platform
     assert stored is not None
     assert stored.row["parked"] is True
     assert (done.snapshot.added_records, history(platform)) == (2, [])
+
+
+def test_a_commit_that_replaced_another_number_of_rows_is_not_completed_either(platform: Platform) -> None:
+    begin(held_by(platform, LEASE), batch("b1"))
+    platform.catalog.create(STANDARD, STANDARDIZED_TABLE)
+    mark = watermark(7, 1, batch_id="b1", counts=COUNTS, totals=Totals(read=3))
+    rows = [{"message_id": "m1"}, {"message_id": "m2"}]
+    platform.catalog.append(STANDARD, rows, {**mark.summary(), "added-position-deletes": "0"})
+    with pytest.raises(UnbalancedBatchError, match="replaced 0 rows, not 1"):
+        complete_begun(held_by(platform, LEASE), "cycle-2", schema())
+    assert history(platform) == []
+    complete_begun(held_by(platform, LEASE), "cycle-2", schema(), accept_counts=True)
+    assert [row[0] for row in history(platform)] == ["b1"]
+
+
+def test_a_merge_of_an_earlier_version_that_wrote_deletes_again_is_completed(platform: Platform) -> None:
+    begin(held_by(platform, LEASE), batch("b1"))
+    platform.catalog.create(STANDARD, STANDARDIZED_TABLE)
+    mark = watermark(7, 1, batch_id="b1", counts=COUNTS, totals=Totals(read=3))
+    deletes = {"added-position-deletes": "41", "removed-position-deletes": "40"}
+    platform.catalog.append(STANDARD, [{"message_id": "m1"}, {"message_id": "m2"}], {**mark.summary(), **deletes})
+    complete_begun(held_by(platform, LEASE), "cycle-2", schema())
+    assert [row[0] for row in history(platform)] == ["b1"]
 
 
 def test_a_batch_that_was_not_committed_stays_open(platform: Platform) -> None:

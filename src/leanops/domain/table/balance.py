@@ -99,6 +99,16 @@ def added_rows(counts: Mapping[str, int]) -> int:
     return counts["inserted"] + counts["updated"] + counts.get("kept_older", 0)
 
 
+def replaced_rows(counts: Mapping[str, int]) -> int:
+    """Rows of a table that others took the place of, by the counts in its watermark."""
+    return counts["updated"] + counts.get("replaced_older", 0)
+
+
+def new_keys(counts: Mapping[str, int]) -> int:
+    """Keys that came into a table, by the counts in its watermark."""
+    return added_rows(counts) - replaced_rows(counts)
+
+
 @dataclass(frozen=True)
 class Totals:
     """Running totals of a Standardized table since its base; they travel in the watermark."""

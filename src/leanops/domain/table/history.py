@@ -346,5 +346,10 @@ def foreign_snapshots(table: TableView) -> list[Foreign]:
     return [
         Foreign(snapshot.snapshot_id, snapshot.operation, became.get(snapshot.snapshot_id))
         for snapshot in table.ancestors()
-        if not any(key.startswith("leanops.") for key in snapshot.summary)
+        if is_foreign(snapshot)
     ]
+
+
+def is_foreign(snapshot: Snapshot) -> bool:
+    """Whether another tool committed a snapshot."""
+    return not any(key.startswith("leanops.") for key in snapshot.summary)

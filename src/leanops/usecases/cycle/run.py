@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, replace
 from typing import Any
 
 from leanops.domain.errors import (
@@ -25,6 +25,7 @@ from leanops.domain.table.warnings import batch_warnings
 from leanops.ports.engine import Fold, Written
 from leanops.usecases.attempts import forget_failures, record_failure
 from leanops.usecases.cycle.fold import fold_tables
+from leanops.usecases.cycle.job import Job, TopicResult
 from leanops.usecases.cycle.plan import TopicPlan, plan_cycle
 from leanops.usecases.journal import abandon
 from leanops.usecases.leases import HeldTopic, hold_topic
@@ -48,60 +49,6 @@ _GOOD = (Outcome.DONE, Outcome.STANDARDIZED_ONLY, Outcome.NO_NEW_DATA)
 def share_done(step: str) -> float:
     """How far a topic has come when a step of its cycle begins."""
     return _SHARES.get(step, 0.0)
-
-
-@dataclass
-class TopicResult:
-    """How a topic's cycle ended."""
-
-    topic: str
-    outcome: Outcome
-    reason: str | None = None
-    layers: dict[str, LayerResult] = field(default_factory=dict)
-    warnings: list[str] = field(default_factory=list)
-    """What a person should know though nothing failed."""
-    failure: Exception | None = field(default=None, repr=False)
-
-    def sentence(self) -> str:
-        """The outcome in a line."""
-        counts = [
-            f"{name} {', '.join(f'{count:,} {what}' for what, count in layer.counts.items() if count)}"
-            for name, layer in self.layers.items()
-        ]
-        reason = [self.reason] if self.reason else []
-        return "; ".join([f"{self.topic}: {self.outcome.value}", *counts, *reason, *self.warnings])
-
-    def as_json(self) -> dict[str, object]:
-        """Each layer under its own name, and no exception: its reason is the text of it."""
-        ended = {"topic": self.topic, "outcome": self.outcome, "reason": self.reason, "warnings": self.warnings}
-        return {**ended, **self.layers}
-
-
-@dataclass
-class _Job:
-    """One topic on its way through a bin."""
-
-    plan: TopicPlan
-    held: HeldTopic
-    result: TopicResult
-    begun: Any = None
-    work: Any = None
-    answer: Any = None
-    """The batch on record, what the engine is asked to do for it, and what it answered."""
-    prepared: Prepared | None = None
-    standardized: Prepared | None = None
-    """The batch of Standardized that this cycle wrote."""
-    folds: list[Fold] = field(default_factory=list)
-    """Tables of many small files."""
-    started: float = 0.0
-
-    @property
-    def failed(self) -> bool:
-        return self.result.outcome == Outcome.FAILED
-
-    def fail(self, failure: Exception, reason: str) -> None:
-        self.result.outcome, self.result.reason = Outcome.FAILED, reason
-        self.result.failure = failure
 
 
 def run_cycle(
@@ -176,16 +123,16 @@ class _Cycle:
             self._fold(jobs)
         return results
 
-    def _job(self, plan: TopicPlan, held: HeldTopic) -> _Job:
+    def _job(self, plan: TopicPlan, held: HeldTopic) -> Job:
         """A topic under its lease. Since it was planned an operation may have begun, or the topic been changed."""
         unfinished, topic = unfinished_operation(self.platform, plan.topic), find_topic(self.platform, plan.topic)
         if unfinished or topic.status == PAUSED:
             reason = unfinished.sentence() if unfinished else topic.reason
-            return _Job(plan, held, TopicResult(plan.topic, Outcome.PAUSED, reason))
+            return Job(plan, held, TopicResult(plan.topic, Outcome.PAUSED, reason))
         schema = self.platform.schemas.active(plan.topic)
-        return _Job(replace(plan, schema=schema), held, TopicResult(plan.topic, Outcome.NO_NEW_DATA))
+        return Job(replace(plan, schema=schema), held, TopicResult(plan.topic, Outcome.NO_NEW_DATA))
 
-    def _record(self, jobs: Sequence[_Job]) -> None:
+    def _record(self, jobs: Sequence[Job]) -> None:
         """Write what was done; then a topic of which one layer was held back says so."""
         ours = [job for job in jobs if not isinstance(job.result.failure, LeaseLostError)]
         try:
@@ -199,23 +146,28 @@ class _Cycle:
             if job.plan.held_back and job.result.outcome in _GOOD:
                 job.result.outcome, job.result.reason = Outcome.PRIOR_FAILED, job.plan.held_back
 
-    def _fold(self, jobs: Sequence[_Job]) -> None:
+    def _fold(self, jobs: Sequence[Job]) -> None:
         """Fold tables of many small files, as long as their topics are still ours."""
         failed = fold_tables(self.platform, [(job.held, job.folds) for job in jobs if job.folds and not job.failed])
         for job in jobs:
             job.result.warnings += failed.get(job.plan.topic, [])
 
-    def _discard_versions(self, jobs: Sequence[_Job]) -> None:
+    def _discard(self, prepared: Prepared) -> None:
+        """Remove the files of a batch of which no commit was tried; its versions are removed with those of others."""
+        with suppress(LeanOpsError):
+            self.platform.engine().discard(prepared.target, replace(prepared.written, superseded=()))
+
+    def _discard_versions(self, jobs: Sequence[Job]) -> None:
         """Remove what was noted for Curated alone."""
         for job in jobs:
             if job.standardized and job.standardized.written.superseded:
                 noted = Written(superseded=job.standardized.written.superseded)
                 self.platform.engine().discard(job.standardized.target, noted)
 
-    def _complete_begun(self, job: _Job) -> None:
+    def _complete_begun(self, job: Job) -> None:
         complete_begun(job.held, self.cycle_id, job.plan.schema)
 
-    def _run_layer(self, layer: str, jobs: Sequence[_Job]) -> None:
+    def _run_layer(self, layer: str, jobs: Sequence[Job]) -> None:
         """Write the files of every topic, all error rows in one append, then commit every topic."""
         working = [job for job in jobs if not job.failed]
         begin, write = (
@@ -224,7 +176,7 @@ class _Cycle:
             else (self._begin_curate, self._write_curated)
         )
         for job in working:
-            job.begun = job.prepared = None
+            job.begun, job.prepared, job.is_handed_over = None, None, False
         self._each(working, begin, layer)
         begun = [job for job in working if job.begun is not None and not job.failed]
         if not begun:
@@ -240,13 +192,16 @@ class _Cycle:
                 if not job.failed:
                     self._fail(job, layer, failure)
         self._each([job for job in begun if not job.failed], lambda job: self._commit(job, layer), layer)
+        for job in begun:
+            if job.prepared and not job.is_handed_over:
+                self._discard(job.prepared)
 
-    def _begin_standardize(self, job: _Job) -> None:
+    def _begin_standardize(self, job: Job) -> None:
         job.started = time.monotonic()
         self.progress(job.plan.topic, "standardize")
         job.begun = standardize.begin_next(job.held, job.plan.schema)
 
-    def _begin_curate(self, job: _Job) -> None:
+    def _begin_curate(self, job: Job) -> None:
         schema = job.plan.schema
         assert schema is not None
         job.started = time.monotonic()
@@ -256,7 +211,7 @@ class _Cycle:
             return
         job.begun = curate.begin_next(job.held, schema)
 
-    def _write_standardized(self, jobs: Sequence[_Job]) -> None:
+    def _write_standardized(self, jobs: Sequence[Job]) -> None:
         """Have the files of all batches written; where a table lacked columns, again when it has them."""
         # A large batch may show its columns twice: a sample of it first, then all of it.
         for _ in range(3):
@@ -264,10 +219,10 @@ class _Cycle:
             if lacking:
                 self._ask(STANDARDIZED, lacking)
 
-    def _write_curated(self, jobs: Sequence[_Job]) -> None:
+    def _write_curated(self, jobs: Sequence[Job]) -> None:
         self._ask(CURATED, jobs)
 
-    def _ask(self, layer: str, jobs: Sequence[_Job]) -> None:
+    def _ask(self, layer: str, jobs: Sequence[Job]) -> None:
         """Have the engine do the work of these topics, all at once."""
         self._each(jobs, self._describe, layer)
         ours = [job for job in jobs if not job.failed]
@@ -281,14 +236,14 @@ class _Cycle:
             job.answer = answer
         self._each(ours, self._take, layer)
 
-    def _describe(self, job: _Job) -> None:
+    def _describe(self, job: Job) -> None:
         begun = job.begun
         if isinstance(begun, standardize.StandardizeBatch):
             job.work = standardize.work_of(self.platform, begun, is_curated_next=job.plan.curate)
         else:
             job.work = curate.work_of(self.platform, begun, standardized=job.standardized)
 
-    def _take(self, job: _Job) -> None:
+    def _take(self, job: Job) -> None:
         """What the engine answered for a topic."""
         begun, work, answer = job.begun, job.work, job.answer
         if isinstance(answer, Exception):
@@ -306,7 +261,7 @@ class _Cycle:
             self.platform.engine().discard(work.target, answer)
             raise
 
-    def _recurate(self, job: _Job, schema: Schema) -> None:
+    def _recurate(self, job: Job, schema: Schema) -> None:
         """Rebuild Curated if Standardized is no longer the table it was built from."""
         abandon(job.held, CURATED, self.platform.rules.databases.curated_table(schema.table_name))
         platform = replace(self.platform, actor=Actor(f"cycle by {self.platform.owner}", "cycle"))
@@ -317,7 +272,7 @@ class _Cycle:
         databases = self.platform.rules.databases
         return databases.parse_errors if layer == STANDARDIZED else databases.errors
 
-    def _write_errors(self, layer: str, jobs: Sequence[_Job]) -> None:
+    def _write_errors(self, layer: str, jobs: Sequence[Job]) -> None:
         """One append for all topics of the bin; a row that is there already is not written again."""
         found = [job for job in jobs if job.prepared and job.prepared.written.errors]
         if not found:
@@ -330,17 +285,24 @@ class _Cycle:
             for job in found:
                 self._fail(job, layer, failure)
             return
+        finally:
+            # They are in the table, or removed.
+            for job in found:
+                assert job.prepared is not None
+                job.prepared = replace(job.prepared, written=replace(job.prepared.written, errors=()))
         for job in found:
             if job.plan.topic in late:
                 self._fail(job, layer, LateErrorsError(job.plan.topic, self._errors_of(layer)))
 
-    def _commit(self, job: _Job, layer: str) -> None:
+    def _commit(self, job: Job, layer: str) -> None:
         prepared = job.prepared
         if prepared is None:
             raise UnbalancedBatchError(f"{job.plan.topic}: its table still lacks columns that were added")
         self.progress(job.plan.topic, f"commit {layer}")
         if layer == STANDARDIZED:
             note_kinds(self.platform, job.plan.topic, prepared.batch.batch_id, prepared.written.kinds)
+        job.held.check()
+        job.is_handed_over = True
         snapshot = commit(job.held, self.platform.engine(), prepared)
         if prepared.written.many_files:
             target, summary = replace(prepared.target, base=snapshot.snapshot_id), {**prepared.summary, KIND: FOLD}
@@ -356,10 +318,10 @@ class _Cycle:
         )
         job.result.outcome = _outcome(job.plan, prepared.batch, layer, job.result.outcome)
 
-    def _each(self, jobs: Sequence[_Job], work: Callable[[_Job], None], layer: str | None = None) -> None:
+    def _each(self, jobs: Sequence[Job], work: Callable[[Job], None], layer: str | None = None) -> None:
         """Do the work for every job, several at a time; a failure is that topic's alone."""
 
-        def guarded(job: _Job) -> None:
+        def guarded(job: Job) -> None:
             try:
                 work(job)
             except Exception as failure:  # noqa: BLE001 - a topic that fails does not stop its bin
@@ -371,10 +333,10 @@ class _Cycle:
         with ThreadPoolExecutor(self.platform.rules.pipeline.workers, thread_name_prefix="topic") as pool:
             list(pool.map(guarded, jobs))
 
-    def _fail(self, job: _Job, layer: str, failure: Exception) -> None:
+    def _fail(self, job: Job, layer: str, failure: Exception) -> None:
         job.fail(failure, self.platform.explain(failure))
-        if isinstance(failure, CommitRefusedError):
-            # Another writer was first, which is not the topic's fault: the next cycle plans it again.
+        if isinstance(failure, CommitRefusedError | LeaseLostError):
+            # Another writer was first, or has the topic now, which is not its fault: the next cycle plans it again.
             return
         # The state store may be what failed; the outcome says so.
         with suppress(LeanOpsError):

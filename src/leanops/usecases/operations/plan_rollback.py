@@ -9,6 +9,7 @@ import msgspec
 
 from leanops.domain.errors import UsageError
 from leanops.domain.schema.model import Schema
+from leanops.domain.table.balance import new_keys
 from leanops.domain.table.batch import STANDARDIZED
 from leanops.domain.table.history import TableView, Watermark, is_ancestor, new_range, valid_watermark, watermark_from
 from leanops.domain.table.operation import Accept, Accepted, Operation, Place, Scope, Stage, Work, agrees
@@ -199,7 +200,7 @@ def _leaving(view: TableView, target: int) -> int:
     """Keys that came into Curated after a snapshot; no batch removes any."""
     later = takewhile(lambda snapshot: snapshot.snapshot_id != target, view.ancestors())
     marks = [mark for snapshot in later if (mark := watermark_from(snapshot))]
-    return sum(mark.counts.get("inserted", 0) for mark in marks)
+    return sum(new_keys(mark.counts) for mark in marks)
 
 
 def _check_same_keys(platform: Platform, topic: str, schema: Schema, then: Watermark) -> None:

@@ -65,7 +65,9 @@ def check_added(platform: Platform, batch: Batch, table: str, snapshot: Snapshot
 
 def check_replaced(platform: Platform, batch: Batch, table: str, snapshot: Snapshot, expected: int) -> None:
     """Park the topic and raise if the snapshot replaced another number of rows than were counted."""
-    replaced = int(snapshot.summary.get("added-position-deletes", 0))
+    # A MERGE of an earlier version wrote the deletes of a file again, together with new ones.
+    added, again = (int(snapshot.summary.get(f"{kind}-position-deletes", 0)) for kind in ("added", "removed"))
+    replaced = added - again
     _check(platform, batch, table, snapshot, "replaced", replaced, expected)
 
 

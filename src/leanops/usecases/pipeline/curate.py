@@ -15,8 +15,11 @@ from leanops.domain.table.history import (
     Watermark,
     batches_between,
     has_moved,
+    is_compaction,
+    is_foreign,
     is_kept_since,
     valid_watermark,
+    watermark_from,
     watermark_of,
 )
 from leanops.ports.engine import CurateWork, Target, Written
@@ -82,9 +85,12 @@ def work_of(
 
 
 def _reads_only(batch: Batch, standardized: Batch) -> bool:
-    """Whether a batch of Curated reads just what a batch of Standardized has read."""
+    """Whether a batch of Standardized knows all versions that a batch of Curated looks at.
+
+    After a gap it does not: it read all of RAW again, and the rows that the table had are versions that none replaced.
+    """
     ours, read = (batch.raw_from, batch.raw_to), (standardized.source_from, standardized.source_to)
-    return ours == read and batch.source_to == standardized.batch_seq
+    return ours == read and batch.source_to == standardized.batch_seq and not standardized.is_gap
 
 
 def prepared(
@@ -232,6 +238,7 @@ def _check_read(begun: CurateBatch, read: int) -> None:
     """Of a single batch of Standardized, its own commit says how many rows it changed."""
     batches = batches_between(begun.source, begun.batch.source_from or 0, begun.batch.source_to)
     if batches is None or len(batches) != 1:
+        _check_sole_writer(begun)
         return
     (only,) = batches
     changed = added_rows(only.counts)
@@ -239,6 +246,20 @@ def _check_read(begun: CurateBatch, read: int) -> None:
         raise UnbalancedBatchError(
             f"{begun.batch.topic}: read {read} rows of Standardized batch {only.batch_id}, which changed {changed}"
         )
+
+
+def _check_sole_writer(begun: CurateBatch) -> None:
+    """Of several batches no count says how many rows they left: where others added some, a key may be there twice."""
+    read = begun.batch.source_from or 0
+    for snapshot in begun.source.ancestors():
+        mark = watermark_from(snapshot)
+        if mark and mark.batch_seq <= read:
+            return
+        if is_foreign(snapshot) and not is_compaction(snapshot) and snapshot.added_records:
+            raise UnbalancedBatchError(
+                f"{begun.source.name}: another tool added rows in snapshot {snapshot.snapshot_id}, which may double "
+                f"keys; rebuild it from RAW with: leanops rebuild {begun.batch.topic}"
+            )
 
 
 def _check_spike(begun: CurateBatch, counts: CuratedCounts) -> None:

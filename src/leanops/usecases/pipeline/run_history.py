@@ -8,13 +8,13 @@ from typing import Any
 from leanops.domain.errors import UnbalancedBatchError
 from leanops.domain.payload.evolution import ADDED
 from leanops.domain.schema.model import Schema
-from leanops.domain.table.balance import added_rows
+from leanops.domain.table.balance import added_rows, replaced_rows
 from leanops.domain.table.batch import CURATED, STANDARDIZED, Batch
 from leanops.domain.table.definitions import OPS
 from leanops.domain.table.history import Snapshot, has_batch, watermark_from
 from leanops.usecases.journal import close, open_batch, recorded_batches, set_checkpoint
 from leanops.usecases.leases import HeldTopic
-from leanops.usecases.pipeline.commit import check_added
+from leanops.usecases.pipeline.commit import check_added, check_replaced
 from leanops.usecases.pipeline.drift import drift_rows, has_logged, mark_logged
 from leanops.usecases.pipeline.late_batches import without_late_batches
 from leanops.usecases.platform import Platform
@@ -144,6 +144,7 @@ def complete_begun(held: HeldTopic, cycle_id: str, schema: Schema | None, *, acc
         assert mark is not None
         if not accept_counts:
             check_added(platform, batch, name, snapshot, added_rows(mark.counts))
+            check_replaced(platform, batch, name, snapshot, replaced_rows(mark.counts))
         set_checkpoint(held, layer, mark)
         if recorded_batches(platform, [batch.batch_id]):
             close(platform, batch)

@@ -116,7 +116,12 @@ class TaskEngine:
             except _LateError as overtaken:
                 late += overtaken.topics
                 refused = [file for topic in overtaken.topics for file in ours.pop(topic).errors]
-                remove_files(self._catalog.load_table(table).io, refused)
+                self._remove(table, refused)
+            except CommitUnknownError:
+                raise
+            except Exception:
+                self._remove(table, files)
+                raise
         return late
 
     def commit(self, target: Target, written: Written, summary: Mapping[str, str]) -> None:
@@ -171,9 +176,12 @@ class TaskEngine:
         versions = [named.path for named in written.superseded]
         ours = (*written.files, *written.deletes, *versions)
         for table, files in ((target.table, ours), (target.errors, written.errors)):
-            # A table that cannot be loaded leaves its files to maintenance.
-            with suppress(Exception):
-                remove_files(self._catalog.load_table(table).io, files)
+            self._remove(table, files)
+
+    def _remove(self, table: str, files: Collection[Any]) -> None:
+        """Remove files that no commit names; a table that cannot be loaded leaves them to maintenance."""
+        with suppress(Exception):
+            remove_files(self._catalog.load_table(table).io, files)
 
 
 def _curate(unit: Unit | OlderUnit, secret: bytes | None) -> Written:

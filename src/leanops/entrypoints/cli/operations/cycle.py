@@ -13,7 +13,7 @@ from leanops.entrypoints.cli.progress import cycling
 
 if TYPE_CHECKING:
     from leanops.runtimes.runtime import Runtime
-    from leanops.usecases.cycle.run import TopicResult
+    from leanops.usecases.cycle.job import TopicResult
 
 STANDARDIZED = ("read", "inserted", "updated", "duplicates", "superseded", "parse_errors")
 CURATED = ("read", "inserted", "updated", "unchanged", "errors", "behind")
