@@ -10,6 +10,7 @@ import pytest
 from leanops.domain.errors import UnknownTopicError
 from leanops.domain.table.batch import CURATED, STANDARDIZED
 from leanops.domain.table.definitions import CURATED as CURATED_TABLE
+from leanops.domain.table.definitions import RAW as RAW_TABLE
 from leanops.domain.table.definitions import STANDARDIZED as STANDARDIZED_TABLE
 from leanops.domain.table.operation import Operation, Stage, Work
 from leanops.domain.table.outcome import Outcome
@@ -128,7 +129,17 @@ def test_a_topic_without_a_schema_waits(platform: Platform) -> None:
     land(platform, "orders", [event()])
     found = plan(platform)
     assert (found.outcome, found.standardize, found.curate) == (Outcome.NO_SCHEMA, False, False)
-    assert "deploy a schema" in (found.reason or "")
+    assert found.reason == "events wait in RAW; deploy a schema to process them"
+
+
+def test_a_topic_without_a_schema_or_events_does_not_claim_that_events_wait(platform: Platform) -> None:
+    said = "no events yet; publish some, then deploy a schema to process them"
+    assert plan(platform) == TopicPlan("orders", outcome=Outcome.NO_SCHEMA, reason=said)
+    platform.catalog.create(RAW, RAW_TABLE)
+    assert plan(platform).reason == said
+    land(platform, "orders", [event()])
+    platform.catalog.delete(RAW, {"message_id": "m1"})
+    assert plan(platform).reason == said
 
 
 def test_where_exploring_is_allowed_a_topic_without_a_schema_is_standardized(platform: Platform) -> None:

@@ -61,6 +61,12 @@ class TableView:
         return ancestors
 
 
+def rows_in(table: TableView | None) -> int:
+    """The rows of an append-only table, as its newest snapshot counts them."""
+    head = table.snapshots.get(table.head) if table and table.head else None
+    return int(head.summary.get("total-records", 0)) if head else 0
+
+
 @dataclass(frozen=True)
 class Timeline:
     """One history of a table. A rollback ends it: the batch after it begins another, which knows where it forked.
