@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from leanops.domain.errors import LeaseLostError
+from leanops.domain.errors import LeaseLostError, UsageError
 from leanops.usecases.leases import HeldTopic, acquire, unlock
 from leanops.usecases.pipeline.curate import curated_table
 from leanops.usecases.platform import Platform
@@ -56,3 +56,10 @@ def test_a_worker_that_lost_the_topic_changes_no_column(platform: Platform) -> N
     with pytest.raises(LeaseLostError):
         curated_table(held, WIDER)
     assert (steps, columns(platform)) == ([], {"a": "int"})
+
+
+def test_a_type_that_cannot_be_widened_is_refused_with_the_command_that_rebuilds(platform: Platform) -> None:
+    held = watched(platform, [])
+    curated_table(held, WIDER)
+    with pytest.raises(UsageError, match=r"orders\.a is long .* leanops rebuild orders --curated$"):
+        curated_table(held, FIRST)

@@ -136,7 +136,7 @@ def curated_table(held: HeldTopic, schema: Schema) -> TableView:
         if not is_promotion(today, said):
             raise UsageError(
                 f"{name}.{column} is {today} and the schema says {said}, which cannot be done in place; "
-                "rebuild Curated with: leanops rebuild TOPIC --curated"
+                f"rebuild Curated with: leanops rebuild {held.topic} --curated"
             )
     added = {
         column: (kind, wanted.comments.get(column, ""))
