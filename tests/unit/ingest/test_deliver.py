@@ -11,13 +11,12 @@ import pytest
 from leanops.domain.event.envelope import Envelope
 from leanops.domain.event.record import raw_record
 from leanops.domain.table.definitions import RAW, STANDARDIZED
-from leanops.domain.table.history import new_range, valid_watermark
+from leanops.domain.table.history import KEPT_SNAPSHOTS, new_range, valid_watermark
 from leanops.ports.delivery import Waiting
 from leanops.ports.queue import Outgoing
 from leanops.ports.state import ERROR_TRACKER
 from leanops.usecases.ingest.deliver import (
     FLUSH_ID,
-    KEPT_SNAPSHOTS,
     SNAPSHOTS_BEFORE_EXPIRY,
     DeliveryRules,
     deliver,

@@ -14,8 +14,7 @@ from leanops.usecases.attempts import wait_left_ms
 from leanops.usecases.operation_log import unfinished_operations
 from leanops.usecases.pipeline.late_batches import has_late_batches
 from leanops.usecases.platform import Platform
-
-PAUSED = "PAUSED"
+from leanops.usecases.topics.registry import PAUSED
 
 
 @dataclass(frozen=True)
