@@ -34,6 +34,7 @@ from tests.support.builders import (
     event,
     held_by,
     land,
+    native,
     platform_in,
     schema,
     schema_text,
@@ -201,7 +202,7 @@ def test_a_batch_that_was_begun_is_taken_up_again(platform: Platform, layer: str
 
 def test_a_rewritten_source_fails_its_topic_and_says_what_to_do(platform: Platform) -> None:
     onboard(platform, events=1)
-    table = platform.catalog._catalog.load_table(RAW)
+    table = native(platform).load_table(RAW)
     table.overwrite(table.scan().to_arrow())
     found = plan(platform)
     assert found.outcome == Outcome.FAILED
