@@ -48,6 +48,8 @@ def test_every_import_respects_the_layers() -> None:
         ("transforms/intruder.py", "import pyiceberg.table", "No vendor"),
         ("domain/intruder.py", "import pyspark", "No Spark in domain"),
         ("transforms/intruder.py", "import pyspark.sql", "No Spark in the rules"),
+        ("usecases/operations/intruder.py", "import pyspark.sql", "No more Spark"),
+        ("usecases/pipeline/intruder.py", "import leanops.transforms.frames.flatten", "No more Spark"),
         ("entrypoints/lambdas/intruder.py", "import pyspark.sql", "No Spark within"),
         ("usecases/pipeline/intruder.py", "import leanops.usecases.operations.swap", "Features"),
         ("usecases/dlq/intruder.py", "import leanops.usecases.schemas.deploy", "Features"),

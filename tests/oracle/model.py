@@ -126,11 +126,11 @@ class Model:
 
     def failing(self) -> set[str]:
         """The record_keys whose current version is not the one in Curated."""
-        return {key for key, row in self.standardized.items() if self._message_in_curated(row) != row.message_id}
+        return {key for key, row in self.standardized.items() if self.message_in_curated(row) != row.message_id}
 
     def behind(self) -> set[str]:
         """The failing record_keys that have an older version in Curated."""
-        return {key for key in self.failing() if self._message_in_curated(self.standardized[key]) is not None}
+        return {key for key in self.failing() if self.message_in_curated(self.standardized[key]) is not None}
 
     def assert_laws(self) -> None:
         """The accounting laws; those of Curated once it has read all of Standardized."""
@@ -153,7 +153,7 @@ class Model:
         found: dict[str, str] = {}
         for versions in self.arrived.values():
             for row in sorted(versions.values(), key=lambda row: row.version):
-                if not self._validate(row)[1]:
+                if not self.validate(row)[1]:
                     found[row.idempotency_key] = row.message_id
         return found
 
@@ -241,7 +241,7 @@ class Model:
         self.standardized[newest.record_key] = replace(newest, first_seen_ts=min(seen), rescued=rescued)
 
     def _curate_row(self, row: Row, counts: Counts) -> None:
-        values, failures = self._validate(row)
+        values, failures = self.validate(row)
         stored = self.curated.get(row.idempotency_key or "")
         if failures:
             self.errors[row.message_id] = failures
@@ -257,13 +257,13 @@ class Model:
     def _keep_older(self, newest: Row, counts: Counts) -> None:
         """Where the newest version fails, the next one that passes, unless Curated has that or a newer one."""
         key = newest.idempotency_key
-        if key is None or self._message_in_curated(newest) == newest.message_id:
+        if key is None or self.message_in_curated(newest) == newest.message_id:
             return
         stored = self.curated.get(key)
         for row in sorted(self.arrived[newest.record_key].values(), key=lambda row: row.version, reverse=True):
             if row.version >= newest.version or (stored and row.version <= stored.source.version):
                 continue
-            values, failures = self._validate(row)
+            values, failures = self.validate(row)
             if failures:
                 self.errors[row.message_id] = failures
                 continue
@@ -275,7 +275,7 @@ class Model:
             self.curated[key] = CuratedRow(kept, self.schema.get("version"), values)
             return
 
-    def _validate(self, row: Row) -> tuple[dict[str, Any], list[Failure]]:
+    def validate(self, row: Row) -> tuple[dict[str, Any], list[Failure]]:
         values: dict[str, Any] = {}
         failures: list[Failure] = [] if row.idempotency_key is not None else [("cde_missing", "idempotency_key")]
         paths = {name: path for path, name in self.names.items()}
@@ -288,7 +288,7 @@ class Model:
             failures += [(rule, name) for rule in broken]
         return values, failures
 
-    def _message_in_curated(self, row: Row) -> str | None:
+    def message_in_curated(self, row: Row) -> str | None:
         stored = self.curated.get(row.idempotency_key or "")
         return stored.source.message_id if stored else None
 

@@ -158,6 +158,12 @@ def platform_in(
         catalog.engine.dispose()
 
 
+def native(platform: Platform) -> Any:
+    """PyIceberg's catalog under that of a platform, for what other tools do to tables."""
+    catalog: Any = platform.catalog
+    return catalog.native
+
+
 class Stalling:
     """A PyIceberg catalog whose user stalls once, with a table that was just loaded: `meanwhile` others go on."""
 
@@ -178,8 +184,7 @@ class Stalling:
 
 def stalled(platform: Platform, meanwhile: Callable[[], object], *, at: str, after: str) -> Platform:
     """A platform that stalls once after a step, between its look at a table and the commit that is based on it."""
-    native: Any = platform.catalog
-    catalog: Any = Stalling(native._catalog, meanwhile, at=at, armed=False)
+    catalog: Any = Stalling(native(platform), meanwhile, at=at, armed=False)
 
     def step(name: str) -> None:
         catalog.armed = catalog.armed or name == after

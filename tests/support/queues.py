@@ -3,34 +3,58 @@
 import secrets
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
 
-from leanops.adapters.aws.answers import connect
-from leanops.adapters.aws.queue import SqsQueue
-from leanops.adapters.sql.queue import SqlQueue
 from leanops.ports.clock import millis
-from leanops.ports.queue import Outgoing, Received
+from leanops.ports.queue import Outgoing, Queue, Received
+from leanops.runtimes.queues import open_queue
 from tests.support.builders import Clock
 
 Answer = TypeVar("Answer")
 
-SQL, SQS = ["sqlite", "postgresql"], ["elasticmq", "moto"]
-ENGINES = {"sqlite": ["sqlite"], "postgresql": ["postgresql"], "sqs": SQS}
-"""Scheme of a queue → the engines its contract is tested on."""
 DEADLINE_S = 15.0
+
+
+@dataclass(frozen=True)
+class Engine:
+    """What queues of a scheme are tested on."""
+
+    url: Callable[[Callable[[str], Any], Path], str]
+    """Its URL, from the fixtures of the engines and a folder of the test's own."""
+    options: Callable[[Callable[[str], Any]], dict[str, Any]] = lambda _fixture: {}
+    pause_s: float = 0.0
+    """Between two looks; on a server time passes by itself, on our own adapters by a word."""
+
+
+def _sqs(engine: str) -> Engine:
+    return Engine(
+        lambda *_: "sqs:leanops-",
+        lambda fixture: {"endpoint": fixture(f"{engine}_endpoint"), "wait_s": 0},
+        pause_s=0.05,
+    )
+
+
+SQL = ["sqlite", "postgresql"]
+ENGINES = {
+    "sqlite": {"sqlite": Engine(lambda _, folder: f"sqlite:///{folder}/queue.db")},
+    "postgresql": {"postgresql": Engine(lambda fixture, _: str(fixture("postgresql_url")))},
+    "sqs": {name: _sqs(name) for name in ("elasticmq", "moto")},
+}
+"""Scheme of a queue → the engines its contract is tested on."""
 
 
 @dataclass
 class Place:
-    """Queues of one engine; time passes by itself on a server, and by a word on our own adapters."""
+    """Queues of one engine."""
 
-    open: Callable[[], SqlQueue | SqsQueue]
+    open: Callable[[], Any]
     clock: Clock
+    pause_s: float
     name: str = field(default_factory=lambda: f"q{secrets.token_hex(6)}")
 
     def __post_init__(self) -> None:
@@ -49,7 +73,7 @@ class Place:
         while not (answer := work()):
             assert time.monotonic() < deadline, "it did not happen in time"
             self.clock.advance(1)
-            time.sleep(0.05 if isinstance(self.queue, SqsQueue) else 0)
+            time.sleep(self.pause_s)
         return answer
 
     def give_back(self, received: Sequence[Received]) -> None:
@@ -59,22 +83,15 @@ class Place:
 @contextmanager
 def place_of(request: pytest.FixtureRequest, folder: Path) -> Iterator[Place]:
     """An engine by its name in request.param, with a queue that nobody else uses."""
-    clock = Clock()
+    clock, fixture = Clock(), request.getfixturevalue
+    engine = next(engines[request.param] for engines in ENGINES.values() if request.param in engines)
     with ExitStack() as opened:
 
-        def open_one() -> SqlQueue | SqsQueue:
-            queue: SqlQueue | SqsQueue
-            if request.param in SQS:
-                endpoint = request.getfixturevalue(f"{request.param}_endpoint")
-                queue = SqsQueue(connect("sqs", endpoint=endpoint), prefix="leanops-", wait_s=0)
-            else:
-                is_file = request.param == "sqlite"
-                url = f"sqlite:///{folder}/queue.db" if is_file else request.getfixturevalue("postgresql_url")
-                queue = SqlQueue(url, lambda: millis(clock()))
-            opened.callback(queue.close)
-            return queue
+        def open_one() -> Queue:
+            url, options = engine.url(fixture, folder), engine.options(fixture)
+            return opened.enter_context(closing(open_queue(url, lambda: millis(clock()), **options)))
 
-        yield Place(open_one, clock)
+        yield Place(open_one, clock, engine.pause_s)
 
 
 def bodies_of(received: Sequence[Received]) -> list[bytes]:

@@ -1,5 +1,6 @@
 """Why a row was quarantined, apart from the rules of its columns, and the failures that carry it."""
 
+import re
 from enum import StrEnum
 from hashlib import sha256
 
@@ -7,6 +8,7 @@ DEAD_LETTERS = "dlq"
 """The layer of events that never came to RAW."""
 HIDDEN = "***"
 """Stands for a personal value in an error row."""
+_ERROR_ID = re.compile(r"[0-9a-f]{6,32}")
 
 
 class Status(StrEnum):
@@ -38,3 +40,8 @@ class Rule(StrEnum):
 def error_id(layer: str, topic: str, message_id: str) -> str:
     """One id per layer, topic and message: a retry or a re-delivery cannot double the row."""
     return sha256(f"{layer}\n{topic}\n{message_id}".encode()).hexdigest()[:32]
+
+
+def is_error_id(text: str) -> bool:
+    """Whether a text is an error id, or enough of the beginning of one to look for it."""
+    return _ERROR_ID.fullmatch(text) is not None

@@ -8,6 +8,8 @@ from leanops.domain.errors import PermanentError
 
 CLAIMS = "claims/"
 """Where bytes too large for a queue are kept."""
+ARCHIVE = "dlq/"
+"""Where dead letters are kept."""
 LONGEST_NAME = 900
 LONGEST_PART = 255
 _REFUSED = re.compile("[\x00-\x1f\x7f\ud800-\udfff]")

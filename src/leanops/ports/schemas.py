@@ -1,9 +1,12 @@
 """Schema files of topics: the active one, every earlier one, those that wait, and the last that was refused."""
 
+import re
 from dataclasses import dataclass
 from typing import Protocol
 
 from leanops.domain.schema.model import Schema
+
+_PENDING = re.compile(r"([^/]+)/pending/([^./][^/]*\.json)")
 
 
 @dataclass(frozen=True)
@@ -12,6 +15,12 @@ class Pending:
 
     topic: str
     name: str
+
+
+def pending_at(place: str) -> Pending | None:
+    """The file at a place below `schemas/` if it waits to become active; drafts do not."""
+    match = _PENDING.fullmatch(place)
+    return Pending(match[1], match[2]) if match and not match[2].endswith(".draft.json") else None
 
 
 class Schemas(Protocol):

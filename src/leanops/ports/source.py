@@ -25,9 +25,9 @@ class Pulled(NamedTuple):
 class PullLimits:
     """What a stream may have outstanding, and how long a message is leased when it comes."""
 
+    lease_s: int
     messages: int = 1_000
     bytes: int = 16 << 20
-    lease_s: int = 60
 
 
 class Source(Protocol):

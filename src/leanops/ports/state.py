@@ -187,6 +187,10 @@ BREAKERS = StateTable(
         "probe_until": int,
     },
 )
+SILENT_MS = 30_000
+"""A worker whose last beat is older than this was killed, or is cut off from the state store."""
+GONE_MS = 3_600_000
+"""A worker that has been silent this long is forgotten."""
 WORKERS = StateTable(
     "workers",
     ("worker",),

@@ -13,16 +13,17 @@ from leanops.adapters.aws.answers import Reach, connect
 from leanops.adapters.aws.delivery import FirehoseDelivery
 from leanops.adapters.aws.files import S3Files
 from leanops.adapters.aws.jobs import GlueJobs
-from leanops.adapters.aws.queue import SqsQueue
 from leanops.adapters.aws.state import DynamoState
 from leanops.adapters.aws.switch import EventSourceSwitch
 from leanops.adapters.files.schemas import SchemaFiles
 from leanops.domain.errors import UsageError
+from leanops.ports.clock import millis
 from leanops.ports.delivery import Delivery
 from leanops.ports.files import Files, Objects
 from leanops.ports.jobs import Jobs
 from leanops.ports.queue import Queue
 from leanops.ports.state import StateStore
+from leanops.runtimes.queues import open_queue
 from leanops.settings import Settings, load_settings
 from leanops.usecases.ingest.breakers import Breakers
 from leanops.usecases.ingest.known_topics import Registered
@@ -52,7 +53,8 @@ class Aws:
     @cached_property
     def queue(self) -> Queue:
         """SQS."""
-        return SqsQueue(connect("sqs", **self._reach), prefix=self.settings.aws.queue_prefix)
+        url = f"sqs:{self.settings.aws.queue_prefix}"
+        return open_queue(url, lambda: millis(self.clock()), **self._reach)
 
     @cached_property
     def files(self) -> Files:

@@ -18,6 +18,7 @@ from leanops.adapters.host.processes import HostProcesses
 from leanops.adapters.host.scratch import fresh_scratch
 from leanops.adapters.iceberg.catalog import IcebergCatalog
 from leanops.adapters.iceberg.local import LocalCatalog
+from leanops.adapters.iceberg.options import CATALOG
 from leanops.adapters.sql.buffer import SqlBuffer
 from leanops.adapters.sql.state import SqlState
 from leanops.domain.errors import UsageError
@@ -46,7 +47,6 @@ flush_s = 5
 [pipeline]
 cycle_s = 30
 """
-CATALOG_NAME = "leanops"
 SHADOW = """\
 Leave these files alone: live tables may consist of them.
 A rebuild writes new tables here and then gives their files to the live ones, without copying any.
@@ -122,7 +122,7 @@ class Embedded:
         self.home = home.resolve()
         self.name = str(self.home)
         self.settings = load_settings(home)
-        self.catalog = LocalCatalog(CATALOG_NAME, self.home)
+        self.catalog = LocalCatalog(CATALOG, self.home)
         self.state = SqlState(f"sqlite:///{self.home}/state.db")
         self.room = Room(lambda: shutil.disk_usage(self.home).free, self.settings.ingest)
         self.queue: Queue = open_queue(
@@ -160,7 +160,7 @@ class Embedded:
                 session = spark.newSession()
                 # A session looks the catalog up by its own settings: an application may serve several homes.
                 for key, value in self.catalog_properties().items():
-                    session.conf.set(f"spark.sql.catalog.{CATALOG_NAME}.{key}", value)
+                    session.conf.set(f"spark.sql.catalog.{CATALOG}.{key}", value)
                 self._lakes[name] = SparkLake(session)
             return self._lakes[name]
 

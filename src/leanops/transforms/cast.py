@@ -17,11 +17,16 @@ _TYPES = {
     "string": pa.string(),
     "int": pa.int32(),
     "long": pa.int64(),
+    "float": pa.float32(),
     "double": pa.float64(),
     "boolean": pa.bool_(),
     "date": pa.date32(),
+    "time": pa.time64("us"),
+    "timestamp": pa.timestamp("us"),
     "timestamptz": MICROS,
+    "binary": pa.binary(),
 }
+"""Iceberg's types in Arrow, those that no type of ours has yet among them."""
 _DAY_ONE = 719_163
 """The number that Python gives to the first day of 1970."""
 _POSITIVE_ZERO = 0.0
@@ -72,7 +77,7 @@ def stored_value(value: Any, kind: ColumnType, text: str) -> Any:
             return text
         case "date":
             return value - _DAY_ONE
-        case "double":
+        case "float" | "double":
             return value + _POSITIVE_ZERO
         case "decimal":
             return Decimal(f"{value * 10**kind.scale}e-{kind.scale}")

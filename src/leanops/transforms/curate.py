@@ -6,7 +6,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from leanops.domain.errors import UnbalancedBatchError
 from leanops.domain.failures import Rule
 from leanops.domain.schema.model import Schema
 from leanops.transforms.judge import KEY, Source, judged
@@ -47,7 +46,7 @@ class Curated(NamedTuple):
 def curated(
     changed: pa.Table, stored: pa.Table | None, schema: Schema, sources: list[Source], secret: bytes | None
 ) -> Curated:
-    """Judge rows of Standardized by a schema, and the good ones against the stored rows of their keys."""
+    """Judge rows of Standardized by a schema, and the good ones against the stored rows of their keys, one of each."""
     values, failures = judged(_one_batch(changed), sources, secret)
     is_bad = _numpy(failures.is_valid())
     against = _against(changed, stored)
@@ -72,16 +71,6 @@ def curated(
     return Curated(rows, replaced, bad.cast(BAD), {name: int(count) for name, count in counts.items()})
 
 
-def check_keys(keys: pa.ChunkedArray) -> None:
-    """Raise where two of the rows that a batch reads have the same key."""
-    keys = keys.drop_null()
-    if len(pc.unique(keys)) != len(keys):
-        raise UnbalancedBatchError(
-            "Standardized has several rows of one key, which another tool must have written; rebuild it with: "
-            "leanops rebuild TOPIC"
-        )
-
-
 class _Against(NamedTuple):
     """Of each row whether its key is stored, where, and how it compares with what is stored."""
 
@@ -98,13 +87,7 @@ def _against(rows: pa.Table, stored: pa.Table | None) -> _Against:
     nothing = np.zeros(len(rows), bool)
     if stored is None or not len(stored):
         return _Against(nothing, nothing, nothing, np.zeros(len(rows), int), np.zeros(len(rows), int))
-    keys = stored.column(KEY).combine_chunks()
-    if len(pc.unique(keys)) != len(keys):
-        raise UnbalancedBatchError(
-            "Curated has several rows of one key, which another tool must have written; rebuild it with: "
-            "leanops rebuild TOPIC --curated"
-        )
-    at = pc.index_in(rows.column(KEY), value_set=keys, skip_nulls=True)
+    at = pc.index_in(rows.column(KEY), value_set=stored.column(KEY).combine_chunks(), skip_nulls=True)
     is_stored = _numpy(at.is_valid())
     places = at.fill_null(0).combine_chunks()
     matched = stored.take(places)

@@ -6,6 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from leanops.domain.errors import UnbalancedBatchError
 from leanops.domain.schema.model import VersionFormat
 from leanops.transforms.cast import MICROS, VERSION_DIGITS, versions
 
@@ -44,6 +45,15 @@ def keyed(raw: pa.RecordBatch, texts: Texts, form: VersionFormat | None) -> dict
         "period_fallback": pc.and_not(texts.period.is_valid(), is_period),
         "publish_time_ahead": is_ahead,
     }
+
+
+def check_distinct(keys: pa.ChunkedArray, layer: str, rebuild: str) -> None:
+    """Raise where a key is there more than once; `rebuild` is the command that repairs the table."""
+    keys = keys.drop_null()
+    if len(pc.unique(keys)) != len(keys):
+        raise UnbalancedBatchError(
+            f"{layer} has several rows of one key, which another tool must have written; rebuild it with: {rebuild}"
+        )
 
 
 def _prefixed(prefix: str, texts: pa.Array) -> pa.Array:

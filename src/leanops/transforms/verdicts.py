@@ -66,8 +66,7 @@ def _of_repeated_keys(rows: pa.Table, keys: Numbers) -> _Found:
     stored = np.flatnonzero(is_stored)
     if len(np.unique(keys[stored])) != len(stored):
         raise UnbalancedBatchError(
-            "Standardized has several rows of one key, which another tool must have written; rebuild it with: "
-            "leanops rebuild TOPIC"
+            "Standardized has several rows of one key, which another tool must have written; rebuild it from RAW"
         )
     stored_at = np.full(keys.max() + 1, -1)
     stored_at[keys[stored]] = stored

@@ -7,13 +7,10 @@ from dataclasses import dataclass
 
 from leanops.domain.errors import PartEndedError, reason_of
 from leanops.ports.clock import Clock, millis
-from leanops.ports.state import WORKERS, Row, StateStore
+from leanops.ports.state import GONE_MS, SILENT_MS, WORKERS, Row, StateStore
 
 PROCESSOR, DELIVERY, CYCLES, DEAD_LETTERS, BRIDGE = "processor", "delivery", "cycles", "dead-letters", "bridge"
 SCHEMAS = "schemas"
-ALIVE_MS = 30_000
-FORGOTTEN_MS = 3_600_000
-
 
 Tell = Callable[[str, str], None]
 """Called with a part and what it has done, in a line for people."""
@@ -126,7 +123,7 @@ class Worker:
         self._started = self._started or millis(self.clock())
         stored = self.state.get(WORKERS, (self._name,))
         self.state.put(WORKERS, self._row(), expected=stored.revision if stored else None)
-        self.state.purge(WORKERS, "beat_at", millis(self.clock()) - FORGOTTEN_MS)
+        self.state.purge(WORKERS, "beat_at", millis(self.clock()) - GONE_MS)
 
     def forget(self) -> None:
         """Report that the part has ended."""
@@ -198,6 +195,6 @@ def heard_of(state: StateStore, clock: Clock, part: str) -> Heard:
     """How many processes run this part, and what is wrong if all of them have a problem."""
     now = millis(clock())
     rows = [stored.row for stored in state.rows(WORKERS) if stored.row["part"] == part]
-    living = [row for row in rows if 0 <= now - int(row["beat_at"] or 0) <= ALIVE_MS]
+    living = [row for row in rows if 0 <= now - int(row["beat_at"] or 0) <= SILENT_MS]
     problems = [str(row["error"]) for row in living if row["error"]]
     return Heard(len(living), problems[0] if problems and len(problems) == len(living) else None)

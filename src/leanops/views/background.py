@@ -11,12 +11,8 @@ from leanops.domain.event.names import queue_name
 from leanops.ports.clock import Clock, millis
 from leanops.ports.delivery import Waiting
 from leanops.ports.queue import Depth
-from leanops.ports.state import BREAKERS, ERROR_TRACKER, WORKERS, Row, StateStore
+from leanops.ports.state import BREAKERS, ERROR_TRACKER, GONE_MS, SILENT_MS, WORKERS, Row, StateStore
 from leanops.views.sources import time_of
-
-SILENT_MS = 30_000
-GONE_MS = 3_600_000
-"""A worker that has been silent this long is not shown."""
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from leanops.domain.table.history import (
     foreign_snapshots,
     new_range,
     retired_rows,
+    rows_in,
     valid_watermark,
 )
 from leanops.ports.query import quoted
@@ -60,12 +61,6 @@ class Balance:
 
     def __add__(self, other: "Balance") -> "Balance":
         return Balance(self.checks + other.checks, self.problems + other.problems, self.notes + other.notes)
-
-
-def rows_in(table: TableView | None) -> int:
-    """The rows of an append-only table, as its newest snapshot counts them."""
-    head = table.snapshots.get(table.head) if table and table.head else None
-    return int(head.summary.get("total-records", 0)) if head else 0
 
 
 def lag_of(raw: TableView | None, standardized: TableView | None) -> int:

@@ -2,7 +2,6 @@
 
 import heapq
 import json
-import re
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -10,7 +9,7 @@ from itertools import islice
 from typing import Any
 
 from leanops.domain.errors import UsageError
-from leanops.domain.failures import DEAD_LETTERS
+from leanops.domain.failures import DEAD_LETTERS, is_error_id
 from leanops.domain.table.batch import CURATED, STANDARDIZED
 from leanops.domain.table.definitions import ERRORS
 from leanops.ports.query import quoted
@@ -19,7 +18,6 @@ from leanops.views.error_status import RESOLVED, SUPERSEDED, UNSETTLED, settled
 from leanops.views.sources import Sources
 
 _COLUMNS = [name for name in ERRORS.columns if name != "status_ts"]
-_HEX = re.compile(r"[0-9a-f]{6,32}")
 
 
 @dataclass(frozen=True)
@@ -114,7 +112,7 @@ def _stored_as(status: str) -> Collection[str]:
 def find_error(sources: Sources, error_id: str, layer: str | None = None) -> dict[str, Any]:
     """The row whose id is, or alone begins with, `error_id`."""
     noun, group = ("dead letter", "dlq") if layer == DEAD_LETTERS else ("error", "errors")
-    if not _HEX.fullmatch(error_id):
+    if not is_error_id(error_id):
         raise UsageError(f"{error_id!r} is not an error id; list them with: leanops {group} list")
     errors: list[dict[str, Any]] = []
     for table in _tables(sources, layer):

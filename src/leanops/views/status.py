@@ -9,11 +9,11 @@ from leanops.domain.errors import LeanOpsError, UnknownTopicError
 from leanops.domain.failures import Status
 from leanops.domain.schema.model import Policies, Schema
 from leanops.domain.table.batch import CURATED, STANDARDIZED, pipeline_id
-from leanops.domain.table.history import TableView, Watermark, valid_watermark
+from leanops.domain.table.history import TableView, Watermark, rows_in, valid_watermark
 from leanops.domain.table.warnings import batch_warnings
 from leanops.ports.query import quoted
 from leanops.ports.state import ATTEMPTS, SCHEMA_REGISTRY, Row
-from leanops.views.balance import Balance, at_a_glance, lag_of, rows_in
+from leanops.views.balance import Balance, at_a_glance, lag_of
 from leanops.views.error_status import settled
 from leanops.views.operations import Unfinished, unfinished
 from leanops.views.sources import Sources

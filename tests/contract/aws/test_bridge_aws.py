@@ -24,8 +24,9 @@ from tests.support.pubsub.inbox import Inbox, bridging, message, until
 class Doors(SqsQueue):
     """Queues whose sends a test can hold up."""
 
-    def __init__(self, client: Any, **arguments: Any) -> None:
-        super().__init__(client, **arguments)
+    def __init__(self, client: Any, *, prefix: str, **arguments: Any) -> None:
+        super().__init__(client, prefix=prefix, **arguments)
+        self.prefix = prefix
         self.may_send = threading.Event()
         self.may_send.set()
         self.sent: list[str] = []
@@ -123,7 +124,7 @@ def test_a_missing_queue_is_told_once_and_asked_for_again_and_stops_no_other_top
             assert bridge.problem is None
             queue.create("payments")
             await until(lambda: len(inbox.acked) >= 55)
-        reason = f"SQS has no queue {queue._prefix}payments; apply the infrastructure, or check region and prefix"
+        reason = f"SQS has no queue {queue.prefix}payments; apply the infrastructure, or check region and prefix"
         assert told[:2] == [
             ("messages of a topic cannot be sent", {"topic": "payments", "reason": reason}),
             ("messages of a topic are sent again", {"topic": "payments"}),

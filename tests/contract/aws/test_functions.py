@@ -114,7 +114,7 @@ def test_the_breakers_are_those_of_the_processor_and_of_no_other_function(
 
 
 def test_a_function_makes_no_call_that_would_outlive_it(account: Account) -> None:
-    config = invocation.runtime(Time()).delivery._client.meta.config  # type: ignore[attr-defined]
+    config = invocation.runtime(Time()).delivery.client.meta.config  # type: ignore[attr-defined]
     assert (config.retries["total_max_attempts"], config.read_timeout) == (1, 4)
 
     event = sqs_event(encoded(envelope("m1")), b"no envelope")
@@ -133,4 +133,4 @@ def test_objects_are_read_in_parts_and_share_a_client(account: Account, moto_end
 
     assert [objects.part("errors//1", start, 4) for start in (0, 4, 8, 10)] == [b"0123", b"4567", b"89", b""]
     assert (objects.part("empty", 0, 1), objects.part("missing", 0, 1)) == (b"", None)
-    assert aws.objects_in(account.bucket)._client is aws.objects_in("other")._client  # type: ignore[attr-defined]
+    assert aws.objects_in(account.bucket).client is aws.objects_in("other").client  # type: ignore[attr-defined]

@@ -5,6 +5,7 @@ import secrets
 import zipfile
 from collections.abc import Iterator
 from contextlib import closing
+from typing import Any
 
 import boto3
 import pytest
@@ -97,14 +98,19 @@ def test_an_unreachable_server_is_an_outage_in_one_line() -> None:
 def test_a_mapping_made_anew_is_found(switch: EventSourceSwitch, function: str, moto_endpoint: str) -> None:
     switch.stop("orders")
     client = boto3.client("lambda", endpoint_url=moto_endpoint)
-    mappings = client.list_event_source_mappings(FunctionName=function)["EventSourceMappings"]
-    [old] = [mapping for mapping in mappings if mapping["EventSourceArn"].endswith("-orders")]
+
+    def mapping_of_orders() -> dict[str, Any]:
+        mappings = client.list_event_source_mappings(FunctionName=function)["EventSourceMappings"]
+        [found] = [mapping for mapping in mappings if mapping["EventSourceArn"].endswith("-orders")]
+        return dict(found)
+
+    old = mapping_of_orders()
     client.delete_event_source_mapping(UUID=old["UUID"])
     client.create_event_source_mapping(FunctionName=function, EventSourceArn=old["EventSourceArn"], Enabled=True)
 
     switch.stop("orders")
 
     assert not switch.is_on("orders")
-    client.delete_event_source_mapping(UUID=switch._mappings["orders"])
+    client.delete_event_source_mapping(UUID=mapping_of_orders()["UUID"])
     with pytest.raises(PermanentError, match="does not consume"):
         switch.start("orders")

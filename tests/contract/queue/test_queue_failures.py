@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import boto3
 import pytest
 
 from leanops.adapters.aws.answers import connect
@@ -165,7 +166,9 @@ def test_queues_are_made_with_fourteen_days_and_five_receives(moto_endpoint: str
     queue = sqs(moto_endpoint, prefix="made-")
     queue.create("orders")
 
-    found = queue._client.get_queue_attributes(QueueUrl=queue._url("orders"), AttributeNames=["All"])["Attributes"]
+    client = boto3.client("sqs", endpoint_url=moto_endpoint)
+    url = client.get_queue_url(QueueName="made-orders")["QueueUrl"]
+    found = client.get_queue_attributes(QueueUrl=url, AttributeNames=["All"])["Attributes"]
 
     assert found["MessageRetentionPeriod"] == str(14 * 86_400)
     assert json.loads(found["RedrivePolicy"])["maxReceiveCount"] == 5

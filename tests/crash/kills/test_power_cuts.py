@@ -4,7 +4,6 @@ import os
 from collections import Counter
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
-from typing import Any
 
 import pytest
 import sqlalchemy as sa
@@ -15,7 +14,7 @@ from leanops.domain.event.envelope import Envelope
 from leanops.domain.event.record import raw_record
 from leanops.domain.failures import Rule
 from leanops.domain.table.definitions import ERRORS
-from leanops.ports.state import ERROR_TRACKER
+from leanops.ports.state import ERROR_TRACKER, WORKERS
 from leanops.runtimes.embedded import Embedded, create_home
 from leanops.usecases.dlq.drain import drain
 from leanops.usecases.ingest.archive import DeadLetter, archive
@@ -137,13 +136,26 @@ def test_a_flush_waits_for_the_disk_once_a_table(home: Powered) -> None:
 
 
 def test_every_commit_of_a_home_is_synced_by_each_of_its_databases(tmp_path: Path) -> None:
-    runtime = Embedded(create_home(tmp_path / "home"))
-    assert "synchronous=FULL" in runtime.catalog_properties()["uri"]
-    stores: list[Any] = [runtime.state, runtime.queue, runtime.buffer]
-    for engine in (runtime.catalog.engine, *(store._database._engine for store in stores)):
-        with engine.connect() as connection:
-            assert connection.execute(sa.text("PRAGMA synchronous")).scalar_one() == 2, engine.url
-    runtime.close()
+    found: dict[str, sa.Engine] = {}
+
+    def note(connection: sa.Connection) -> None:
+        found[Path(str(connection.engine.url.database)).name] = connection.engine
+
+    sa.event.listen(sa.Engine, "engine_connect", note)
+    try:
+        runtime = Embedded(create_home(tmp_path / "home"))
+        assert "synchronous=FULL" in runtime.catalog_properties()["uri"]
+        runtime.catalog.list_namespaces()
+        list(runtime.state.rows(WORKERS))
+        runtime.queue.depths()
+        runtime.buffer.waiting()
+        assert found.keys() == {"catalog.db", "state.db", "queue.db", "delivery.db"}
+        for name, engine in list(found.items()):
+            with engine.connect() as connection:
+                assert connection.execute(sa.text("PRAGMA synchronous")).scalar_one() == 2, name
+        runtime.close()
+    finally:
+        sa.event.remove(sa.Engine, "engine_connect", note)
 
 
 def test_the_file_system_of_a_folder_is_synced_or_the_error_says_why(tmp_path: Path) -> None:

@@ -52,8 +52,8 @@ def shadows_are_purged(patch: pytest.MonkeyPatch) -> None:
     """As it was: tables that were built are removed with their files, though live tables have them by then."""
 
     def purge(self: Any, name: str) -> None:
-        if self._catalog.table_exists(name):
-            self._catalog.purge_table(name)
+        if self.native.table_exists(name):
+            self.native.purge_table(name)
 
     patch.setattr(IcebergCatalog, "forget", purge)
 

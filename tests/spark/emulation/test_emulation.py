@@ -62,9 +62,9 @@ def _expected(topic: str, days: tuple[str, ...], key: bytes) -> Model:
 
 def sql(emulation: Emulation, statement: str) -> None:
     """A change to a table that no code of ours would make."""
-    lake: Any = emulation.runtime.lake()
-    lake._activate()
-    lake._session.sql(statement)
+    runtime = emulation.runtime
+    errors = runtime.lake().at(runtime.platform.rules.databases.errors, None)
+    errors.sparkSession.sql(statement)
 
 
 def test_an_untouched_story_is_verified_in_every_check(done: Emulation) -> None:

@@ -286,8 +286,12 @@ def test_a_rebuild_may_seal_everything_with_a_new_key(world: World) -> None:
 class Losing(Wrapped):
     """An engine that commits one row less than it was given."""
 
+    def __init__(self, world: World) -> None:
+        super().__init__(world.engine())
+        self.catalog = world.embedded.catalog
+
     def commit(self, target: Target, written: Written, summary: Mapping[str, str]) -> None:
-        table = self.engine._catalog.load_table(target.table)
+        table = self.catalog.load_table(target.table)
         rows = [pq.read_table(urlparse(file.file_path).path) for file in written.files]
         files = write_rows(table.io, Layout.of(table), [pa.concat_tables(rows).slice(1)])
         self.engine.commit(target, replace(written, files=tuple(files)), summary)
@@ -303,7 +307,7 @@ WAYS_OUT: list[Callable[[Platform], Any]] = [
 def test_after_a_count_that_does_not_match_there_is_a_way_out(world: World, way_out: Callable[[Platform], Any]) -> None:
     world.add("orders", schema_text(column("a", type="BIGINT")))
     world.publish("orders", numbers(0, 3))
-    lossy = world.platform(engine=lambda: Losing(world.engine()))
+    lossy = world.platform(engine=lambda: Losing(world))
     result = world.cycle(lossy)["orders"]
     assert "added 2 rows, not 3" in str(result.reason)
     assert world.cycle(force=True)["orders"].outcome == "failed"

@@ -95,13 +95,13 @@ def _with_orders(world: World, seed: int) -> Model:
 
 def _expected(model: Model, said: dict[str, Any]) -> dict[str, Any]:
     """What the model says of each key under another schema."""
-    today = {key: model._validate(row)[1] for key, row in model.standardized.items()}
+    today = {key: model.validate(row)[1] for key, row in model.standardized.items()}
     under = copy.deepcopy(model)
     under.set_schema(said)
-    found = {key: under._validate(row) for key, row in model.standardized.items()}
+    found = {key: under.validate(row) for key, row in model.standardized.items()}
     anew = copy.deepcopy(under)
     anew.recurate()
-    live = {key for key, row in model.standardized.items() if model._message_in_curated(row) == row.message_id}
+    live = {key for key, row in model.standardized.items() if model.message_in_curated(row) == row.message_id}
     return {
         "failures": {
             (key, model.standardized[key].message_id): sorted(failures)
@@ -188,7 +188,7 @@ def test_a_topic_that_was_never_processed_is_planned_on_raw(world: World) -> Non
     world.publish("orders", batch)
     model = Model("orders", SCHEMA, pii_key=PII_KEY)
     counts = model.standardize(batch)
-    failing = {(key, row.message_id) for key, row in model.standardized.items() if model._validate(row)[1]}
+    failing = {(key, row.message_id) for key, row in model.standardized.items() if model.validate(row)[1]}
     plan = _plan(world, SCHEMA)
     assert (plan.source, plan.difference.kind, plan.rows) == ("raw", Kind.FIRST, len(batch))
     assert (plan.judged, plan.failing) == (len(model.standardized), len(failing))
@@ -208,7 +208,7 @@ def test_other_keys_are_planned_on_raw_and_need_a_rebuild(world: World) -> None:
     plan = _plan(world, said)
     assert (plan.source, plan.needs, plan.is_safe) == ("raw", "rebuild", False)
     assert plan.judged == len(model.standardized)
-    failing = {(key, row.message_id) for key, row in model.standardized.items() if model._validate(row)[1]}
+    failing = {(key, row.message_id) for key, row in model.standardized.items() if model.validate(row)[1]}
     assert _failures(world, said).keys() == failing
     assert plan.missing_keys == model.totals["missing_keys"]
     assert [line.split()[0] for line in plan.ddl] == ["replace", "replace"]
@@ -338,8 +338,7 @@ def test_other_keys_cannot_be_planned_where_raw_no_longer_holds_the_events(world
     world.add("orders")
     world.publish("orders", [_sent(1, {"a": "x"})])
     world.cycle()
-    platform = world.platform()
-    platform.catalog._catalog.load_table(world.databases.raw_table("orders")).delete()
+    world.embedded.catalog.load_table(world.databases.raw_table("orders")).delete()
     plan = _plan(world, _schema({"name": "a"}, keys={"idempotency_key": "$.a"}))
     assert (plan.source, plan.needs, plan.is_safe) == ("retired", "rebuild", False)
 

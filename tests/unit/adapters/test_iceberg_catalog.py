@@ -35,7 +35,7 @@ def catalog(tmp_path: Path) -> Iterator[Catalog]:
 
 def native(catalog: Catalog, name: str) -> Any:
     """The table as PyIceberg has it."""
-    return catalog._catalog.load_table(name)
+    return catalog.native.load_table(name)
 
 
 def test_a_table_that_does_not_exist_is_none_and_has_no_rows(catalog: Catalog) -> None:
@@ -199,7 +199,7 @@ KEYED = TableDefinition({"k": "string", "v": "int"}, partition_by=())
 
 def overtaken(catalog: Catalog, meanwhile: Callable[[], object]) -> IcebergCatalog:
     """The catalog as somebody sees it who stalls once with `db.t` loaded."""
-    stalling: Any = Stalling(catalog._catalog, meanwhile, at="db.t")
+    stalling: Any = Stalling(catalog.native, meanwhile, at="db.t")
     return IcebergCatalog(stalling)
 
 
@@ -225,7 +225,7 @@ def test_a_delete_removes_what_matches_when_it_commits(catalog: Catalog, key: st
 
 def test_an_append_whose_answer_is_lost_is_not_made_twice(catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
     catalog.create("db.t", KEYED)
-    native: Any = catalog._catalog
+    native: Any = catalog.native
     commit = native.commit_table
 
     def lose_the_answer(*arguments: Any) -> None:

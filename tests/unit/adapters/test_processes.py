@@ -96,10 +96,9 @@ def test_a_container_of_the_same_name_is_another_host(monkeypatch: pytest.Monkey
     assert not other.has_ended(mine.rpartition("-")[0] + "-1")
 
 
-def test_a_host_without_proc_marks_nothing_and_judges_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_host_without_proc_marks_nothing_and_judges_nothing(tmp_path: Path) -> None:
     mine = HostProcesses().mark
-    monkeypatch.setattr("leanops.adapters.host.processes.PROC", tmp_path)
-    nowhere = HostProcesses()
+    nowhere = HostProcesses(proc=tmp_path)
     assert nowhere.mark == ""
     assert not nowhere.has_ended(mine)
 

@@ -49,8 +49,8 @@ def read(monkeypatch: pytest.MonkeyPatch) -> Read:
     """What is read of which table, as statements are asked."""
     seen: Read = []
 
-    def watched(table: Table, columns: Sequence[str], row_filter: BooleanExpression) -> Scan:
-        found = Scan(table, columns, row_filter)
+    def watched(table: Table, columns: Sequence[str], row_filter: BooleanExpression, bytes_at_once: int) -> Scan:
+        found = Scan(table, columns, row_filter, bytes_at_once)
         seen.append((".".join(table.name()), found.columns, row_filter))
         return found
 
@@ -138,9 +138,10 @@ def test_a_word_of_sql_can_be_a_table(query: DuckQuery, catalog: SqlCatalog) -> 
     assert ask(query, 'select count(*) from iceberg_raw_db."order"') == [(0,)]
 
 
-def test_files_are_read_a_few_at_a_time(query: DuckQuery, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "BYTES_AT_ONCE", 1)
-    assert ask(query, f"select count(distinct message_id) from {ORDERS}") == [(12,)]
+def test_files_are_read_a_few_at_a_time(catalog: SqlCatalog, tmp_path: Path) -> None:
+    assert ask(DuckQuery(catalog, tmp_path, bytes_at_once=1), f"select count(distinct message_id) from {ORDERS}") == [
+        (12,)
+    ]
 
 
 def test_rows_can_be_left_unread(query: DuckQuery) -> None:

@@ -22,13 +22,20 @@ def queue(tmp_path: Path) -> Iterator[Gate]:
 
 
 class Network(Inbox):
-    """Messages that take a moment to come, so that every reader asks before any has read."""
+    """Messages that come when every reader has asked, before any has read."""
+
+    def __init__(self, *subscriptions: str) -> None:
+        super().__init__(*subscriptions)
+        self._readers, self._all = 0, asyncio.Event()
 
     async def pull(
         self, subscription: str, limits: PullLimits, stopping: asyncio.Event
     ) -> AsyncIterator[Sequence[Pulled]]:
         self.limits = limits
-        await asyncio.sleep(0.05)
+        self._readers += 1
+        if self._readers == len(self.waiting):
+            self._all.set()
+        await self._all.wait()
         async for batch in super().pull(subscription, limits, stopping):
             yield batch
 
@@ -90,20 +97,20 @@ def test_a_waiting_reader_is_let_in_alone_while_the_hand_is_more_than_half_full(
 
 
 def test_a_lease_is_counted_from_before_the_call_that_extends_it() -> None:
+    now = 100.0
+
     class Late:
         async def extend(self, subscription: str, ack_ids: Sequence[str], seconds: int) -> None:
-            times.append(time.monotonic())
-            await asyncio.sleep(0.2)
-
-    times: list[float] = []
+            nonlocal now
+            now += 5
 
     async def work() -> None:
-        in_flight = InFlight(BridgeRules(lease_s=1))
-        [held] = in_flight.take(Stream("orders", "orders"), [message(1)])
+        in_flight = InFlight(BridgeRules(lease_s=60), now=lambda: now)
+        [held] = in_flight.take(Stream("orders", "orders"), [message(1)], leased=now - 30)
         leasing = asyncio.create_task(keep_leased(Late(), in_flight))  # type: ignore[arg-type]
         await until(lambda: in_flight.counts.extended)
         leasing.cancel()
-        assert held.leased_until <= times[0] + 1
+        assert held.leased_until == 100 + 60
 
     run(work)
 

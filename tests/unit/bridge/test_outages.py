@@ -11,7 +11,8 @@ from leanops.adapters.files.folder import Folder
 from leanops.domain.errors import FilesUnavailableError, SourceUnavailableError
 from leanops.ports.queue import Outgoing
 from leanops.ports.source import Pulled, PullLimits
-from tests.support.pubsub.inbox import Gate, Inbox, away, bridging, message, run, until
+from tests.support.pubsub.inbox import RULES, Gate, Inbox, away, bridging, message, run, until
+from tests.support.pubsub.loop import run_without_waiting
 
 
 @pytest.fixture
@@ -109,18 +110,18 @@ class SlowlyFailing(Inbox):
     ) -> AsyncIterator[Sequence[Pulled]]:
         self.asked[subscription] += 1
         yield []
-        await asyncio.sleep(0.05)
+        await asyncio.sleep(2 * RULES.steady_s)
         raise SourceUnavailableError("orders: Pub/Sub does not answer (UNAVAILABLE); trying again")
 
 
 def test_an_outage_that_fails_slowly_is_seen_and_told(queue: Gate, tmp_path: Path) -> None:
     async def work() -> None:
         inbox, told = SlowlyFailing("orders"), []
-        async with bridging(inbox, queue, tmp_path, told=told, steady_s=0.02) as bridge:
+        async with bridging(inbox, queue, tmp_path, told=told) as bridge:
             await until(lambda: bridge.problem and bridge.problem.startswith("orders: Pub/Sub does not answer"))
         assert told[0][0] == "subscription cannot be read"
 
-    run(work)
+    run_without_waiting(work)
 
 
 def test_a_call_that_never_opens_does_not_count_as_flowing(queue: Gate, tmp_path: Path) -> None:
@@ -134,14 +135,13 @@ def test_a_call_that_never_opens_does_not_count_as_flowing(queue: Gate, tmp_path
                 yield nothing
 
     async def work() -> None:
-        inbox, waited = Mute("orders"), asyncio.Event()
-        async with bridging(inbox, queue, tmp_path, steady_s=0.01) as bridge:
+        inbox = Mute("orders")
+        async with bridging(inbox, queue, tmp_path) as bridge:
             await until(lambda: inbox.asked["orders"])
-            asyncio.get_running_loop().call_later(0.1, waited.set)
-            await waited.wait()
+            await asyncio.sleep(10 * bridge.rules.steady_s)
             assert bridge.problem == "no subscription is open yet"
 
-    run(work)
+    run_without_waiting(work)
 
 
 class SlowAnswers(Inbox):

@@ -10,6 +10,7 @@ import pytest
 from leanops.domain.errors import UnknownTopicError
 from leanops.domain.table.batch import CURATED, STANDARDIZED
 from leanops.domain.table.definitions import CURATED as CURATED_TABLE
+from leanops.domain.table.definitions import RAW as RAW_TABLE
 from leanops.domain.table.definitions import STANDARDIZED as STANDARDIZED_TABLE
 from leanops.domain.table.operation import Operation, Stage, Work
 from leanops.domain.table.outcome import Outcome
@@ -33,6 +34,7 @@ from tests.support.builders import (
     event,
     held_by,
     land,
+    native,
     platform_in,
     schema,
     schema_text,
@@ -128,7 +130,17 @@ def test_a_topic_without_a_schema_waits(platform: Platform) -> None:
     land(platform, "orders", [event()])
     found = plan(platform)
     assert (found.outcome, found.standardize, found.curate) == (Outcome.NO_SCHEMA, False, False)
-    assert "deploy a schema" in (found.reason or "")
+    assert found.reason == "events wait in RAW; deploy a schema to process them"
+
+
+def test_a_topic_without_a_schema_or_events_does_not_claim_that_events_wait(platform: Platform) -> None:
+    said = "no events yet; publish some, then deploy a schema to process them"
+    assert plan(platform) == TopicPlan("orders", outcome=Outcome.NO_SCHEMA, reason=said)
+    platform.catalog.create(RAW, RAW_TABLE)
+    assert plan(platform).reason == said
+    land(platform, "orders", [event()])
+    platform.catalog.delete(RAW, {"message_id": "m1"})
+    assert plan(platform).reason == said
 
 
 def test_where_exploring_is_allowed_a_topic_without_a_schema_is_standardized(platform: Platform) -> None:
@@ -190,7 +202,7 @@ def test_a_batch_that_was_begun_is_taken_up_again(platform: Platform, layer: str
 
 def test_a_rewritten_source_fails_its_topic_and_says_what_to_do(platform: Platform) -> None:
     onboard(platform, events=1)
-    table = platform.catalog._catalog.load_table(RAW)
+    table = native(platform).load_table(RAW)
     table.overwrite(table.scan().to_arrow())
     found = plan(platform)
     assert found.outcome == Outcome.FAILED

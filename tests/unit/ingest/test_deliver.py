@@ -11,13 +11,12 @@ import pytest
 from leanops.domain.event.envelope import Envelope
 from leanops.domain.event.record import raw_record
 from leanops.domain.table.definitions import RAW, STANDARDIZED
-from leanops.domain.table.history import new_range, valid_watermark
+from leanops.domain.table.history import KEPT_SNAPSHOTS, new_range, valid_watermark
 from leanops.ports.delivery import Waiting
 from leanops.ports.queue import Outgoing
 from leanops.ports.state import ERROR_TRACKER
 from leanops.usecases.ingest.deliver import (
     FLUSH_ID,
-    KEPT_SNAPSHOTS,
     SNAPSHOTS_BEFORE_EXPIRY,
     DeliveryRules,
     deliver,
@@ -25,7 +24,7 @@ from leanops.usecases.ingest.deliver import (
 )
 from leanops.usecases.ingest.parts import DeliveryPart
 from leanops.usecases.topics.registry import add_topic
-from tests.support.builders import NOW_MS, Clock, stalled, watermark
+from tests.support.builders import NOW_MS, Clock, native, stalled, watermark
 from tests.support.hub import Hub, hub_in
 
 
@@ -92,7 +91,7 @@ def test_a_flush_takes_no_more_than_its_size(hub: Hub) -> None:
 
 
 def test_the_raw_table_of_a_registered_topic_is_made_on_its_first_use(hub: Hub) -> None:
-    hub.platform.catalog._catalog.drop_table("iceberg_raw_db.orders_staging")
+    native(hub.platform).drop_table("iceberg_raw_db.orders_staging")
     hub.buffer.put([record("m1")])
     hub.flush()
     assert hub.ids() == ["m1"]
@@ -141,7 +140,7 @@ def test_snapshots_that_another_tool_expired_meanwhile_stop_no_flush(hub: Hub) -
     flush_times(hub, SNAPSHOTS_BEFORE_EXPIRY + 1)
 
     def expire() -> None:
-        table = hub.platform.catalog._catalog.load_table(raw)
+        table = native(hub.platform).load_table(raw)
         oldest = min(table.metadata.snapshots, key=lambda found: found.sequence_number)
         table.maintenance.expire_snapshots().by_id(oldest.snapshot_id).commit()
 
@@ -203,7 +202,7 @@ def test_a_record_that_cannot_be_archived_stops_no_table_and_waits(hub: Hub, clo
 
 def test_a_snapshot_that_a_tag_holds_is_kept_and_stops_nothing(hub: Hub) -> None:
     flush_times(hub, 3)
-    table = hub.platform.catalog._catalog.load_table("iceberg_raw_db.orders_staging")
+    table = native(hub.platform).load_table("iceberg_raw_db.orders_staging")
     tagged = table.metadata.current_snapshot_id
     table.manage_snapshots().create_tag(tagged, "keep").commit()
     flush_times(hub, SNAPSHOTS_BEFORE_EXPIRY + 5)

@@ -35,7 +35,7 @@ class Histories(IcebergCatalog):
     """Real tables, whose heads became so one second after the other, and of which some are no ancestors any more."""
 
     def __init__(self, catalog: IcebergCatalog) -> None:
-        super().__init__(catalog._catalog)
+        super().__init__(catalog.native)
         self.cut: set[int] = set()
         """Snapshots that a replace commit has no parent for."""
 
@@ -108,7 +108,7 @@ class Tables:
 
     def expire(self, name: str, snapshot: int) -> None:
         """What an outside tool does."""
-        self.catalog._catalog.load_table(name).maintenance.expire_snapshots().by_id(snapshot).commit()
+        self.catalog.native.load_table(name).maintenance.expire_snapshots().by_id(snapshot).commit()
 
     @property
     def schema(self) -> Schema:

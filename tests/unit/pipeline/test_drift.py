@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leanops.domain.payload import evolution
-from leanops.domain.payload.evolution import PathMemory
+from leanops.domain.payload.evolution import MemorySize, PathMemory
 from leanops.domain.payload.flatten import KINDS as KINDS_OF_CELLS
 from leanops.ports.state import DRIFT_STATE
 from leanops.usecases.pipeline.drift import Memory, drift_rows, mark_logged, note_kinds
@@ -31,11 +30,9 @@ def platform(tmp_path: Path) -> Iterator[Platform]:
 
 
 @pytest.fixture(scope="module")
-def scarce(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
-    """A platform that remembers few paths."""
-    with pytest.MonkeyPatch.context() as patch, platform_in(tmp_path_factory.mktemp("drift")) as platform:
-        patch.setattr(evolution, "REMEMBERED_PATHS", 3)
-        patch.setattr(evolution, "OTHER_PATHS", 2)
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
+    """A platform for all examples of a law, each of which has a topic of its own."""
+    with platform_in(tmp_path_factory.mktemp("drift")) as platform:
         yield platform
 
 
@@ -122,18 +119,18 @@ CELLS = st.sets(st.sampled_from(KINDS_OF_CELLS), min_size=1)
     columns=st.sets(st.sampled_from("abh")),
 )
 def test_a_batch_noted_again_after_paths_were_forgotten_gives_the_same(
-    scarce: Platform, batches: list[dict[str, set[str]]], columns: set[str]
+    shared: Platform, batches: list[dict[str, set[str]]], columns: set[str]
 ) -> None:
     topic = f"topic_{next(NUMBERS)}"
 
     def noted(batch: int) -> object:
-        note_kinds(scarce, topic, f"b{batch}", batches[batch])
-        return Memory.load(scarce, topic).paths, drift_rows(scarce, topic, dict.fromkeys(columns, "c"), NOW)
+        note_kinds(shared, topic, f"b{batch}", batches[batch], MemorySize(3, 2))
+        return Memory.load(shared, topic).paths, drift_rows(shared, topic, dict.fromkeys(columns, "c"), NOW)
 
     for batch in range(len(batches)):
         once = noted(batch)
         assert noted(batch) == once
-        mark_logged(scarce, topic, list(columns))
+        mark_logged(shared, topic, list(columns))
 
 
 def test_noting_a_batch_again_is_the_same_as_once(platform: Platform) -> None:

@@ -13,6 +13,7 @@ from leanops.adapters.iceberg.batches.engine import TaskEngine
 from leanops.adapters.iceberg.batches.runner import InProcess
 from leanops.adapters.iceberg.options import TaskRules
 from leanops.domain.errors import CommitRefusedError, RetryableError
+from leanops.domain.schema.types import TYPES
 from leanops.domain.table.history import foreign_snapshots
 from leanops.domain.table.outcome import Outcome
 from leanops.ports.engine import Fold, StandardizeWork
@@ -26,6 +27,7 @@ from tests.oracle.model import Model
 from tests.oracle.streams import SCHEMA, make_stream
 from tests.support.verify import assert_counts, assert_tables
 from tests.support.world import FIRST, PII_KEY, World, Wrapped, few_batches
+from tests.unit.schema.new_entries import FLOAT_TYPE
 
 SIZES = {
     "one task": TaskRules(),
@@ -57,6 +59,26 @@ def test_every_table_and_count_is_the_models(world: World, seed: int, size: str)
         assert_tables(world, "orders", model)
         assert_counts(result, standardized, curated)
         model.assert_laws()
+
+
+def test_a_column_of_a_new_type_is_stored_and_corrected(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(TYPES, "FLOAT", FLOAT_TYPE)
+    columns = [{"name": "amount", "path": "$.amount", "type": "FLOAT"}]
+    keys = {"idempotency_key": "$.key"}
+    world.add("orders", json.dumps({**SCHEMA, "payload_columns": columns, "keys": keys}))
+    for number, amounts in enumerate(({"k1": "7.5", "k2": "x"}, {"k1": "-2.5", "k3": "1e3"})):
+        texts = {key: json.dumps({"key": key, "amount": amount}) for key, amount in amounts.items()}
+        late = FIRST.ingestion_ts + number
+        rows = [replace(FIRST, message_id=f"{key}-{late}", json_payload=text) for key, text in texts.items()]
+        world.publish("orders", rows)
+        assert world.cycle()["orders"].outcome == Outcome.DONE
+    assert sorted((row["idempotency_key"], row["amount"]) for row in world.curated("orders")) == [
+        ("k1", -2.5),
+        ("k3", 1000.0),
+    ]
+    view = world.platform().catalog.load(world.databases.curated_table("orders"))
+    assert view is not None
+    assert view.columns["amount"] == "float"
 
 
 class FailsFor(InProcess):

@@ -17,7 +17,7 @@ from leanops.usecases.leases import acquire, unlock
 from leanops.usecases.pipeline.late_batches import without_late_batches
 from leanops.usecases.platform import Platform
 from leanops.usecases.topics.registry import add_topic
-from tests.support.builders import batch, held_by, platform_in, watermark
+from tests.support.builders import batch, held_by, native, platform_in, watermark
 
 TABLE, HISTORY = "iceberg_standardized_db.orders", "ops_db.job_run_history"
 
@@ -61,7 +61,7 @@ class Table:
 
     def expire(self, snapshot: int) -> None:
         """What an outside tool does; it forgets whose child the next snapshot was."""
-        found = self.platform.catalog._catalog.load_table(TABLE)  # type: ignore[attr-defined]
+        found = native(self.platform).load_table(TABLE)
         found.maintenance.expire_snapshots().by_id(snapshot).commit()
 
 

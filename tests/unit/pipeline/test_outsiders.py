@@ -121,6 +121,7 @@ def test_a_row_that_another_tool_doubled_in_standardized_does_not_reach_curated(
     result = world.cycle()["orders"]
     assert isinstance(result.failure, UnbalancedBatchError)
     assert reason in str(result.reason)
+    assert str(result.reason).endswith("leanops rebuild orders")
     assert world.curated("orders") == []
 
 
@@ -192,7 +193,21 @@ def test_a_correction_of_a_doubled_row_is_refused(world: World) -> None:
     result = world.cycle()["orders"]
     assert isinstance(result.failure, UnbalancedBatchError)
     assert str(result.reason).startswith("Standardized has several rows of one key")
+    assert str(result.reason).endswith("rebuild it with: leanops rebuild orders")
     assert (list(result.layers), len(world.rows(name))) == ([], 2)
+
+
+def test_a_correction_of_a_row_that_another_tool_doubled_in_curated_is_refused(world: World) -> None:
+    world.publish("orders", [event(1)])
+    world.cycle()
+    name = world.databases.curated_table("orders")
+    world.embedded.platform.catalog.append(name, world.rows(name))
+    world.publish("orders", [event(2, key="k1")])
+    result = world.cycle()["orders"]
+    assert isinstance(result.failure, UnbalancedBatchError)
+    assert str(result.reason).startswith("Curated has several rows of one key")
+    assert str(result.reason).endswith("rebuild it with: leanops rebuild orders --curated")
+    assert (list(result.layers), len(world.rows(name))) == (["standardized"], 2)
 
 
 @pytest.mark.parametrize("layer", ["standardized", "curated"])

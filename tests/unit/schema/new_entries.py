@@ -1,9 +1,10 @@
-"""A type and a rule that the product does not have: what it takes to add one."""
+"""Types and a rule that the product does not have: what it takes to add one."""
 
 import re
 from uuid import UUID
 
 from leanops.domain.payload.flatten import STRING
+from leanops.domain.schema import casts
 from leanops.domain.schema.casts import Plain
 from leanops.domain.schema.parse import Text
 from leanops.domain.schema.rules import RuleEntry
@@ -20,6 +21,16 @@ UUID_TYPE = TypeEntry(
     examples="`123e4567-e89b-12d3-a456-426614174000`",
     widens_to="STRING",
     inferred_from=frozenset({STRING}),
+)
+FLOAT_TYPE = TypeEntry(
+    # No type of the product is stored so.
+    iceberg="float",
+    like="a number like 7.5",
+    read=casts.double_in,
+    accepts="a number; the nearest single is kept",
+    examples="`1.5`",
+    numbers="real",
+    widens_to="DOUBLE",
 )
 MULTIPLE_OF = RuleEntry(
     reads=Text,

@@ -17,6 +17,8 @@ from tests.support.builders import Clock
 from tests.support.hub import Hub, hub_in
 from tests.unit.conftest import Leanops
 
+SAME_NAME = {"subscription": "{topic}"}
+
 
 @dataclass
 class Project:
@@ -48,12 +50,12 @@ def hub(tmp_path: Path) -> Iterator[Hub]:
 
 
 def run(hub: Hub, project: Project, wanted: Wanted | None = None, **rest: Any) -> dict[str, Action]:
-    found = discover(hub.platform, project, hub.queue, wanted or Wanted(), **rest)
+    found = discover(hub.platform, project, hub.queue, wanted or Wanted(), **SAME_NAME | rest)
     return {one.topic: one.action for one in found}
 
 
 def reason_of(hub: Hub, project: Project, topic: str, **rest: Any) -> str:
-    found = discover(hub.platform, project, hub.queue, Wanted(), dry_run=True, **rest)
+    found = discover(hub.platform, project, hub.queue, Wanted(), dry_run=True, **SAME_NAME | rest)
     return next(str(one.reason) for one in found if one.topic == topic)
 
 
@@ -182,7 +184,7 @@ def test_the_file_for_terraform_has_every_topic_and_is_stable(hub: Hub) -> None:
     project = Project({"orders": {}, "Shop.v1": {}, "x" * 200: {}})
     run(hub, project)
     project.listed = {"new": {}, "errors": {}}
-    found = discover(hub.platform, project, hub.queue, Wanted(), dry_run=True)
+    found = discover(hub.platform, project, hub.queue, Wanted(), dry_run=True, **SAME_NAME)
     written = tfvars(hub.platform, found)
     topics = json.loads(written)["topics"]
     assert list(topics) == ["Shop.v1", "new", "orders", "x" * 200]

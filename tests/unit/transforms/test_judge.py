@@ -17,7 +17,7 @@ from leanops.transforms.judge import Source, judged
 from tests.oracle.casts import check
 from tests.support.builders import column, schema
 from tests.support.verify import same_value
-from tests.unit.schema.new_entries import MULTIPLE_OF, UUID_TYPE
+from tests.unit.schema.new_entries import FLOAT_TYPE, MULTIPLE_OF, UUID_TYPE
 
 SECRET = b"a key for tests"
 SAMPLE = "123e4567-e89b-12d3-a456-426614174000"
@@ -45,6 +45,12 @@ def test_rows_are_cast_by_a_new_entry_of_the_types(monkeypatch: pytest.MonkeyPat
     monkeypatch.setitem(TYPES, "UUID", UUID_TYPE)
     found = verdicts(declared(type="UUID"), [SAMPLE, "x", SAMPLE.upper()])
     assert found == [(SAMPLE, []), (None, ["cast_failed"]), (None, ["cast_failed"])]
+
+
+def test_rows_are_cast_to_an_iceberg_type_that_is_new_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(TYPES, "FLOAT", FLOAT_TYPE)
+    found = verdicts(declared(type="FLOAT", rules={"max": "8"}), ["7.5", "-0", "8.25", "x", None])
+    assert found == [(7.5, []), (0.0, []), (8.25, ["rule_max"]), (None, ["cast_failed"]), (None, [])]
 
 
 def test_rows_are_judged_by_a_new_entry_of_the_rules(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from leanops.domain.errors import PartEndedError, PermanentError
-from leanops.ports.state import WORKERS
+from leanops.ports.state import SILENT_MS, WORKERS
 from leanops.usecases.platform import Platform
-from leanops.usecases.workers import ALIVE_MS, Part, Tell, Worker, heard_of, serve
+from leanops.usecases.workers import Part, Tell, Worker, heard_of, serve
 from tests.support.builders import Clock, platform_in
 
 
@@ -150,7 +150,7 @@ def test_a_beat_by_hand_says_why_the_state_store_refuses(platform: Platform) -> 
 def test_a_worker_whose_beat_is_old_or_of_another_time_is_not_counted(platform: Platform, clock: Clock) -> None:
     Worker(Part("p", lambda: 0, 1), platform.state, clock, "me", threading.Event()).beat()
     assert heard_of(platform.state, clock, "p").workers == 1
-    clock.advance(ALIVE_MS / 1000 + 1)
+    clock.advance(SILENT_MS / 1000 + 1)
     assert heard_of(platform.state, clock, "p").workers == 0
     clock.advance(-7_200)
     assert heard_of(platform.state, clock, "p").workers == 0

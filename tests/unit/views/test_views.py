@@ -216,8 +216,7 @@ def test_a_row_that_another_tool_deleted_edited_or_doubled_is_out_of_balance(
     standardize(runtime.platform, ["a", "b"], totals=Totals(read=2, rows=2))
     curate(runtime.platform, {"a": "ma", "b": "mb"})
     assert status(sources)[0].balance.balanced
-    catalog: Any = runtime.platform.catalog
-    change(catalog._catalog.load_table(name))
+    change(runtime.catalog.load_table(name))
 
     balance = status(sources)[0].balance
 

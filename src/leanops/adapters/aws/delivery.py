@@ -16,7 +16,7 @@ class FirehoseDelivery:
     """The Delivery port on a boto3 Firehose client, which threads may share."""
 
     def __init__(self, client: Any, stream: str) -> None:
-        self._client, self._stream = client, stream
+        self.client, self._stream = client, stream
 
     def put(self, records: Sequence[bytes]) -> list[int]:
         """In several calls if needed; after an outage that is not in the first call, the rest is to be put again."""
@@ -39,7 +39,7 @@ class FirehoseDelivery:
     def _put(self, records: Sequence[bytes], positions: Sequence[int]) -> list[int]:
         """The positions Firehose did not take, by its answer for each record."""
         with answering("Firehose", f"stream {self._stream}", DeliveryUnavailableError):
-            answer = self._client.put_record_batch(
+            answer = self.client.put_record_batch(
                 DeliveryStreamName=self._stream, Records=[{"Data": records[position]} for position in positions]
             )
         if not answer["FailedPutCount"]:

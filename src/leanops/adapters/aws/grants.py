@@ -7,9 +7,7 @@ is where Firehose writes its error output. No part creates, changes or deletes a
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from leanops.ports.files import CLAIMS
-
-ARCHIVE = "dlq/"
+from leanops.ports.files import ARCHIVE, CLAIMS
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
-from leanops.adapters.aws.answers import answering, connect, pages
+from leanops.adapters.aws.answers import Reach, answering, connect, pages
 from leanops.domain.errors import PartlySentError, PermanentError, QueueUnavailableError
 from leanops.domain.groups import batched, in_groups
 from leanops.ports.queue import MAX_RECEIVES, RETENTION_MS, Depth, Outgoing, Receipt, Received, dead_letter_queue
@@ -20,6 +20,8 @@ MAX_BYTES = 262_144
 PER_CALL = 10
 SENDERS = 8
 LONGEST_VISIBILITY_S = 43_200
+WAIT_S = 1
+"""How long a receive waits for the first message."""
 _REFUSED = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
 
 
@@ -38,16 +40,24 @@ class _Sent:
 class SqsQueue:
     """The Queue port on a boto3 SQS client, which threads may share."""
 
-    def __init__(self, client: Any, *, prefix: str = "", max_bytes: int = MAX_BYTES, wait_s: int = 1) -> None:
+    def __init__(self, client: Any, *, prefix: str = "", max_bytes: int = MAX_BYTES, wait_s: int = WAIT_S) -> None:
         self._client, self._prefix, self._wait_s = client, prefix, wait_s
         self.max_bytes = max_bytes
         self._pool = ThreadPoolExecutor(SENDERS, thread_name_prefix="sqs")
         self._urls: dict[str, str] = {}
 
     @classmethod
-    def from_url(cls, url: str, _clock_ms: Callable[[], int], _shortage: Callable[[], str | None]) -> Self:
+    def from_url(
+        cls,
+        url: str,
+        _clock_ms: Callable[[], int],
+        _shortage: Callable[[], str | None],
+        *,
+        wait_s: int = WAIT_S,
+        **reach: Unpack[Reach],
+    ) -> Self:
         """The queues of an account whose names begin with the prefix: sqs:PREFIX."""
-        return cls(connect("sqs"), prefix=url.partition(":")[2])
+        return cls(connect("sqs", **reach), prefix=url.partition(":")[2], wait_s=wait_s)
 
     def create(self, queue: str) -> None:
         """An existing queue is left unchanged."""

@@ -9,7 +9,7 @@ from leanops.domain.event.names import check_topic
 from leanops.domain.problems import Code, Problem
 from leanops.domain.schema.model import Schema, schema_from_json
 from leanops.ports.files import Files
-from leanops.ports.schemas import Pending
+from leanops.ports.schemas import Pending, pending_at
 
 DRAFT = "schema.draft.json"
 REPORT = "error.json"
@@ -19,7 +19,6 @@ REPORTS = "reports"
 READERS = 16
 _ACTIVE = re.compile(r"([^/]+)/active/schema\.json")
 _ARCHIVED = re.compile(r"[^/]+/archive/schema\.v([1-9][0-9]*)\.json")
-_PENDING = re.compile(r"([^/]+)/pending/([^./][^/]*\.json)")
 
 
 class SchemaFiles:
@@ -77,8 +76,7 @@ class SchemaFiles:
 
     def pending(self) -> list[Pending]:
         """The files that wait to become active; drafts do not."""
-        names = [name for name in map(_PENDING.fullmatch, self._files.names("")) if name]
-        return [Pending(name[1], name[2]) for name in names if not name[2].endswith(".draft.json")]
+        return [pending for pending in map(pending_at, self._files.names("")) if pending]
 
     def read_pending(self, topic: str, name: str) -> bytes | None:
         """A file that waits, or None."""

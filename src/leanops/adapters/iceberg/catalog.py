@@ -59,11 +59,12 @@ class IcebergCatalog:
 
     def __init__(self, catalog: Catalog) -> None:
         bounds.install()
-        self._catalog = catalog
+        self.native = catalog
+        """PyIceberg's own, for what the port does not offer."""
 
     def load(self, name: str) -> TableView | None:
         try:
-            return _view(name, self._catalog.load_table(name))
+            return _view(name, self.native.load_table(name))
         except NoSuchTableError:
             return None
 
@@ -75,17 +76,17 @@ class IcebergCatalog:
         schema = iceberg_schema(definition)
         # Another process may be first; its table is the same.
         with suppress(TableAlreadyExistsError):
-            self._catalog.create_table(
+            self.native.create_table(
                 name, schema, partition_spec=partition_spec(definition, schema), properties=table_properties(definition)
             )
-        return _view(name, self._catalog.load_table(name))
+        return _view(name, self.native.load_table(name))
 
     def _create_database(self, name: str) -> None:
         try:
-            self._catalog.create_namespace_if_not_exists(name)
+            self.native.create_namespace_if_not_exists(name)
         except Exception:
             # Two workers may both find it missing; what the later one gets depends on the catalog.
-            if not self._catalog.namespace_exists(name):
+            if not self.native.namespace_exists(name):
                 raise
 
     def alter(
@@ -107,7 +108,7 @@ class IcebergCatalog:
                 _remove_schemas(transaction, table)
 
         self._retried(name, change)
-        return _view(name, self._catalog.load_table(name))
+        return _view(name, self.native.load_table(name))
 
     def append(self, name: str, rows: Sequence[Mapping[str, Any]], properties: Mapping[str, str] | None = None) -> None:
         if rows:
@@ -158,7 +159,7 @@ class IcebergCatalog:
         self, name: str, columns: Sequence[str], where: Where = NO_FILTER, *, at: int | None = None
     ) -> list[dict[str, Any]]:
         try:
-            table = self._catalog.load_table(name)
+            table = self.native.load_table(name)
         except NoSuchTableError:
             return []
         scan = table.scan(_expression(where), selected_fields=tuple(columns), snapshot_id=at)
@@ -170,7 +171,7 @@ class IcebergCatalog:
             with Once(table) as transaction:
                 transaction.delete(_expression(where))
 
-        if self._catalog.table_exists(name):
+        if self.native.table_exists(name):
             self._retried(name, remove)
 
     def replace(
@@ -187,14 +188,14 @@ class IcebergCatalog:
 
     def count(self, name: str) -> int:
         try:
-            table = self._catalog.load_table(name)
+            table = self.native.load_table(name)
         except NoSuchTableError:
             return 0
         return table.scan(selected_fields=(table.schema().fields[0].name,)).count()
 
     def partitions(self, name: str, snapshot_id: int) -> Mapping[tuple[Any, ...], int]:
         rows: Counter[tuple[Any, ...]] = Counter()
-        table = self._catalog.load_table(name)
+        table = self.native.load_table(name)
         snapshot = table.metadata.snapshot_by_id(snapshot_id)
         for manifest in snapshot.manifests(table.io) if snapshot else ():
             if manifest.content == ManifestContent.DATA:
@@ -207,7 +208,7 @@ class IcebergCatalog:
     def take_place(
         self, name: str, source: str, snapshot_id: int, summary: Mapping[str, str], *, only_at: int | None, after: int
     ) -> None:
-        table, other = self._catalog.load_table(name), self._catalog.load_table(source)
+        table, other = self.native.load_table(name), self.native.load_table(source)
         taken = other.metadata.snapshot_by_id(snapshot_id)
         if taken is None or table.spec() != other.spec():
             raise PermanentError(f"{name} cannot take what {source} holds: another partitioning, or no such snapshot")
@@ -235,17 +236,17 @@ class IcebergCatalog:
         uuid = AssertTableUUID(uuid=table.metadata.table_uuid)
         head = AssertRefSnapshotId(ref=MAIN_BRANCH, snapshot_id=only_at)
         try:
-            self._catalog.commit_table(table, (uuid, head), tuple(updates))
+            self.native.commit_table(table, (uuid, head), tuple(updates))
         except CommitFailedException:
             raise CommitRefusedError(f"{name} was changed by another writer; nothing took its place") from None
 
     def forget(self, name: str) -> None:
         with suppress(NoSuchTableError):
-            self._catalog.drop_table(name)
+            self.native.drop_table(name)
 
     def fork(self, name: str, source: str) -> None:
         with suppress(TableAlreadyExistsError):
-            self._catalog.register_table(name, self._catalog.load_table(source).metadata_location)
+            self.native.register_table(name, self.native.load_table(source).metadata_location)
 
     def mark(self, name: str, properties: Mapping[str, str]) -> None:
         self._retried(name, lambda table: _append(table, [], properties))
@@ -270,7 +271,7 @@ class IcebergCatalog:
             wait=wait_random_exponential(multiplier=0.02, max=1),
             reraise=True,
         )
-        return retrying(lambda: change(self._catalog.load_table(name)))
+        return retrying(lambda: change(self.native.load_table(name)))
 
 
 def _append(table: Table, rows: Sequence[Mapping[str, Any]], properties: Mapping[str, str] | None = None) -> None:

@@ -9,7 +9,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from leanops.adapters.iceberg.session import CATALOG
+from leanops.adapters.iceberg.options import CATALOG
 from leanops.domain.errors import CommitRefusedError, CommitUnknownError
 from leanops.domain.failures import HIDDEN
 from leanops.domain.table.sql import literal, quoted

@@ -1,10 +1,13 @@
-"""Settings of the Spark session, in a module of their own: they are read without Spark, too."""
+"""Settings of tasks and of the Spark session, in a module of their own: they are read without Spark, too."""
 
 from dataclasses import dataclass
 from typing import Annotated
 
 from annotated_types import Ge
 from pydantic import Field
+
+CATALOG = "leanops"
+"""The name of the catalog, in Spark too."""
 
 
 @dataclass(frozen=True)

@@ -22,15 +22,14 @@ from leanops.domain.groups import in_groups
 from leanops.ports.query import Answer, quoted
 
 ROWS_AT_ONCE = 10_000
-BYTES_AT_ONCE = 64 << 20
 _KIND = re.compile(r"^[A-Z][A-Za-z ]* Error: ")
 
 
 class DuckQuery:
     """The Query port on any PyIceberg catalog; `scratch` is where large sorts may spill."""
 
-    def __init__(self, catalog: Catalog, scratch: Path) -> None:
-        self._catalog, self._scratch = catalog, scratch
+    def __init__(self, catalog: Catalog, scratch: Path, *, bytes_at_once: int = 64 << 20) -> None:
+        self._catalog, self._scratch, self._bytes_at_once = catalog, scratch, bytes_at_once
 
     def ask(self, statement: str, parameters: Sequence[Any] = ()) -> Answer:
         connection = _connected(self._scratch)
@@ -43,7 +42,7 @@ class DuckQuery:
             _declare(connection, tables)
             read = _columns_read(connection, statement, parameters)
             for name, table in tables.items():
-                _expose(connection, name, _scan(table, read.get(name, ()), syntax))
+                _expose(connection, name, self._scan(table, read.get(name, ()), syntax))
             connection.execute("SET lock_configuration = true")
             relation = connection.sql(statement, params=list(parameters) or None)
             return Answer(_unique(relation.columns), _rows(connection, relation.to_arrow_reader(ROWS_AT_ONCE)))
@@ -61,6 +60,10 @@ class DuckQuery:
         except NoSuchTableError:
             pass
         raise UsageError(f"there is no table {name!r}; {self._suggestion(name)}")
+
+    def _scan(self, table: Table, columns: Sequence[str], syntax: Syntax) -> "Scan":
+        types = {field.name: str(field.field_type) for field in table.schema().fields}
+        return Scan(table, columns, syntax.filter_for(".".join(table.name()), types), self._bytes_at_once)
 
     def _names(self) -> list[str]:
         spaces = self._catalog.list_namespaces()
@@ -129,7 +132,8 @@ def _operators(plan: Any) -> Iterator[dict[str, Any]]:
 class Scan:
     """Some columns of a table at one snapshot, a few files at a time; an Arrow stream that can be opened repeatedly."""
 
-    def __init__(self, table: Table, columns: Sequence[str], row_filter: BooleanExpression) -> None:
+    def __init__(self, table: Table, columns: Sequence[str], row_filter: BooleanExpression, bytes_at_once: int) -> None:
+        self._bytes_at_once = bytes_at_once
         self.columns = tuple(columns) or _smallest(table)
         self._scan = table.scan(selected_fields=self.columns, row_filter=row_filter)
         self.schema = schema_to_pyarrow(self._scan.projection(), include_field_ids=False)
@@ -140,9 +144,10 @@ class Scan:
     def _batches(self) -> Iterator[pa.RecordBatch]:
         scan = self._scan
         # PyIceberg holds all files it is given at once.
-        for tasks in in_groups(scan.plan_files(), lambda task: task.file.file_size_in_bytes, most_bytes=BYTES_AT_ONCE):
-            files = ArrowScan(scan.table_metadata, scan.io, scan.projection(), scan.row_filter, scan.case_sensitive)
-            for batch in files.to_record_batches(tasks):
+        files = in_groups(scan.plan_files(), lambda task: task.file.file_size_in_bytes, most_bytes=self._bytes_at_once)
+        for tasks in files:
+            read = ArrowScan(scan.table_metadata, scan.io, scan.projection(), scan.row_filter, scan.case_sensitive)
+            for batch in read.to_record_batches(tasks):
                 yield batch.cast(self.schema)
 
 
@@ -150,11 +155,6 @@ def _smallest(table: Table) -> tuple[str, ...]:
     """One column for a reader that only counts rows."""
     fixed = [field.name for field in table.schema().fields if str(field.field_type) in ("int", "long", "timestamptz")]
     return tuple(fixed[:1]) or (table.schema().fields[0].name,)
-
-
-def _scan(table: Table, columns: Sequence[str], syntax: Syntax) -> Scan:
-    types = {field.name: str(field.field_type) for field in table.schema().fields}
-    return Scan(table, columns, syntax.filter_for(".".join(table.name()), types))
 
 
 def _expose(connection: duckdb.DuckDBPyConnection, name: str, scan: Scan) -> None:

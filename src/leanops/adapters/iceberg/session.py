@@ -11,10 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from leanops.adapters.iceberg.jars import PINS, coordinates, fetch_jars, java_home
-from leanops.adapters.iceberg.options import SparkRules
+from leanops.adapters.iceberg.options import CATALOG, SparkRules
 from leanops.ports.delivery import MAX_RECORD_BYTES
 
-CATALOG = "leanops"
 _ENDING_S = 5.0
 _JAVA = "_leanops_java"
 """Where a session keeps its Java process: PySpark knows only the newest."""

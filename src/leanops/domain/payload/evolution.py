@@ -3,14 +3,12 @@
 import json
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from leanops.domain.limits import ColumnLimits
 from leanops.domain.payload.columns import register
 from leanops.domain.payload.flatten import NULL, Kind
 
-REMEMBERED_PATHS = 1_500
-OTHER_PATHS = 500
-"""Paths without a column that are remembered beside any number of columns."""
 MEMORY_BYTES = 260_000
 """A row of DynamoDB has at most 400 KB."""
 ENTRY_BYTES = 40
@@ -84,11 +82,23 @@ class Drift:
 Memory = Mapping[str, PathMemory]
 
 
+class MemorySize(NamedTuple):
+    """How many paths are remembered."""
+
+    paths: int = 1_500
+    others: int = 500
+    """Paths without a column, beside any number of columns."""
+
+
+MEMORY_SIZE = MemorySize()
+
+
 def remember(
     memory: Memory,
     kinds: Mapping[str, set[Kind]],
     has_column: Callable[[str], bool] = lambda _path: False,
     last_batch: int = 0,
+    size: MemorySize = MEMORY_SIZE,
 ) -> dict[str, PathMemory]:
     """The memory after a batch that had these paths, as far as it fits into a row of the state store.
 
@@ -98,18 +108,18 @@ def remember(
     known = {path: seen - {NULL} or seen for path, seen in kinds.items()}
     news = {path: seen for path, seen in known.items() if seen != {NULL} or path not in memory}
     after = {**memory, **{path: PathMemory(tuple(sorted(seen)), now) for path, seen in news.items()}}
-    return _fitting(after, has_column)
+    return _fitting(after, has_column, size)
 
 
-def _fitting(memory: Memory, has_column: Callable[[str], bool]) -> dict[str, PathMemory]:
+def _fitting(memory: Memory, has_column: Callable[[str], bool], size: MemorySize) -> dict[str, PathMemory]:
     """Paths that have a column, then those seen last, in the order in which a batch gives out its columns."""
     columns = {path for path in memory if has_column(path)}
     order = sorted(memory, key=lambda path: (path not in columns, -memory[path].last_batch, path))
     kept, room = {}, MEMORY_BYTES
-    for path in order[: max(len(columns) + OTHER_PATHS, REMEMBERED_PATHS)]:
-        size = len(json.dumps(path)) + ENTRY_BYTES
-        if size <= room:
-            kept[path], room = memory[path], room - size
+    for path in order[: max(len(columns) + size.others, size.paths)]:
+        length = len(json.dumps(path)) + ENTRY_BYTES
+        if length <= room:
+            kept[path], room = memory[path], room - length
     return kept
 
 

@@ -9,6 +9,8 @@ from leanops.domain.table.batch import Batch
 
 _COUNT, _TOTAL = "leanops.count.", "leanops.total."
 _KEPT_FORKS = 20
+KEPT_SNAPSHOTS = 20
+"""How many snapshots of an append-only table are kept at least."""
 KIND = "leanops.kind"
 """What a commit of ours is, unless it is a batch."""
 FOLD = "fold"
@@ -59,6 +61,12 @@ class TableView:
             ancestors.append(self.snapshots[at])
             at = self.snapshots[at].parent_id
         return ancestors
+
+
+def rows_in(table: TableView | None) -> int:
+    """The rows of an append-only table, as its newest snapshot counts them."""
+    head = table.snapshots.get(table.head) if table and table.head else None
+    return int(head.summary.get("total-records", 0)) if head else 0
 
 
 @dataclass(frozen=True)
@@ -315,11 +323,11 @@ def has_moved(source: TableView, mark: Watermark) -> bool:
     return mark.source_to > newest.batch_seq or not newest.timeline.holds(mark.source_timeline, mark.source_to)
 
 
-def expirable(table: TableView, needed: Collection[int | None], keep: int) -> list[int]:
-    """Snapshots of an append-only table that nobody needs: older than the last `keep` and than any still needed."""
+def expirable(table: TableView, needed: Collection[int | None] = ()) -> list[int]:
+    """Snapshots of an append-only table that nobody needs: older than those kept and than any still needed."""
     history = table.ancestors()
     oldest = max((at for at, snapshot in enumerate(history) if snapshot.snapshot_id in needed), default=0)
-    return [snapshot.snapshot_id for snapshot in history[max(keep, oldest + 1) :]]
+    return [snapshot.snapshot_id for snapshot in history[max(KEPT_SNAPSHOTS, oldest + 1) :]]
 
 
 @dataclass(frozen=True)

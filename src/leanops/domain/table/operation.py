@@ -100,6 +100,7 @@ class Operation(msgspec.Struct, frozen=True):
     standardized_head: int | None = None
     """The snapshot Standardized had: where it has another, somebody else was at work."""
     portion_rows: int = 2_000_000
+    """From the settings; the default is that of operations which an earlier version put on record."""
     limits: Limits = Limits()
     column_limits: ColumnLimits = ColumnLimits()
     back_to: int | None = None

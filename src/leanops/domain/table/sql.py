@@ -8,7 +8,7 @@ def quoted(name: str) -> str:
 
 def spark_type(iceberg: str) -> str:
     """The name of an Iceberg type."""
-    return {"long": "bigint", "timestamptz": "timestamp"}.get(iceberg, iceberg)
+    return {"long": "bigint", "timestamp": "timestamp_ntz", "timestamptz": "timestamp"}.get(iceberg, iceberg)
 
 
 def literal(text: str) -> str:

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from leanops.domain.errors import EmulationError
+from leanops.domain.table.history import rows_in
 from leanops.domain.table.outcome import Outcome
 from leanops.emulation.play.crew import LOGS, Crew
 from leanops.emulation.play.pace import Kills, Pace
@@ -177,11 +178,8 @@ class Soak:
         }
 
     def _batches(self) -> int:
-        history = self._runtime.platform.catalog.load(
-            self._runtime.platform.rules.databases.ops_table("job_run_history")
-        )
-        head = history.snapshots.get(history.head or 0) if history else None
-        return int(head.summary.get("total-records", 0)) if head else 0
+        platform = self._runtime.platform
+        return rows_in(platform.catalog.load(platform.rules.databases.ops_table("job_run_history")))
 
     def _land(self, crew: Crew) -> None:
         """Wait until everything that was sent is in RAW or in dlq_errors."""

@@ -8,13 +8,12 @@ from aws_lambda_powertools.utilities.batch.types import PartialItemFailureRespon
 
 from leanops.domain.errors import reason_of
 from leanops.entrypoints.lambdas.invocation import Context, answer, log, patience, received, runtime
-from leanops.ports.files import CLAIMS
+from leanops.ports.files import ARCHIVE, CLAIMS
 from leanops.ports.queue import DEAD, Received
 from leanops.runtimes.aws import Aws
 from leanops.usecases.dlq.firehose_errors import archive_object
 from leanops.usecases.ingest.archive import ChunkedArchive, exceeded
 
-ARCHIVE = "dlq/"
 GIVEN_UP = "it was received too often and never succeeded"
 
 

@@ -4,16 +4,13 @@ EventBridge calls it for "Object Created" in the bucket. The job plans the file 
 is written here, so an event that comes twice starts at most a second job, which finds nothing left to do.
 """
 
-import re
 from collections.abc import Mapping
 from typing import Any
 
 from leanops.entrypoints.lambdas.invocation import Context, log, patience, runtime
-from leanops.ports.schemas import Pending
-from leanops.runtimes.aws import Aws
+from leanops.ports.schemas import Pending, pending_at
+from leanops.runtimes.aws import SCHEMAS, Aws
 from leanops.usecases.schemas.validate import Outcome, judge
-
-_PENDING = re.compile(r"schemas/([^/]+)/pending/([^./][^/]*\.json)")
 
 
 def handler(event: Mapping[str, Any], context: Context) -> str:
@@ -24,7 +21,7 @@ def handler(event: Mapping[str, Any], context: Context) -> str:
 def validate(aws: Aws, event: Mapping[str, Any], context: Context) -> str:
     """The same on any runtime; it raises where a store or Glue is away, so that the event comes again."""
     key = str(event["detail"]["object"]["key"])
-    pending = _pending(key)
+    pending = pending_at(key.removeprefix(SCHEMAS)) if key.startswith(SCHEMAS) else None
     if pending is None or event["detail"]["bucket"]["name"] != aws.settings.aws.bucket:
         log.info("no schema file that waits", file=key)
         return "ignored"
@@ -39,8 +36,3 @@ def _judged(aws: Aws, pending: Pending) -> str:
     elif verdict.outcome is Outcome.FAILED:
         log.warning("schema file refused", topic=pending.topic, file=pending.name, reason=verdict.sentence())
     return verdict.outcome.value
-
-
-def _pending(key: str) -> Pending | None:
-    match = _PENDING.fullmatch(key)
-    return Pending(match[1], match[2]) if match and not key.endswith(".draft.json") else None

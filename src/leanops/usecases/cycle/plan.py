@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from leanops.domain.errors import UnknownTopicError
 from leanops.domain.schema.model import Schema
 from leanops.domain.table.batch import CURATED, STANDARDIZED, pipeline_id
-from leanops.domain.table.history import TableView, has_moved, new_range, valid_watermark
+from leanops.domain.table.history import TableView, has_moved, new_range, rows_in, valid_watermark
 from leanops.domain.table.operation import UnfinishedOperation
 from leanops.domain.table.outcome import Outcome
 from leanops.ports.state import ABANDONED_BATCHES, ATTEMPTS, BATCHES, SCHEMA_REGISTRY, Row
@@ -14,8 +14,7 @@ from leanops.usecases.attempts import wait_left_ms
 from leanops.usecases.operation_log import unfinished_operations
 from leanops.usecases.pipeline.late_batches import has_late_batches
 from leanops.usecases.platform import Platform
-
-PAUSED = "PAUSED"
+from leanops.usecases.topics.registry import PAUSED
 
 
 @dataclass(frozen=True)
@@ -95,10 +94,16 @@ def _plan(platform: Platform, state: Row, known: _Known) -> TopicPlan:
         return TopicPlan(topic, outcome=Outcome.PAUSED, reason=_text(state["reason"]))
     schema = platform.schemas.active(topic)
     if schema is None and not platform.rules.pipeline.explore:
-        return TopicPlan(topic, outcome=Outcome.NO_SCHEMA, reason="events wait in RAW; deploy a schema to process them")
+        return TopicPlan(topic, outcome=Outcome.NO_SCHEMA, reason=_without_schema(platform, topic))
     if schema is not None and not state["processing_enabled"]:
         return TopicPlan(topic, outcome=Outcome.DISABLED, reason=_text(state["reason"]))
     return _work(platform, topic, schema, known)
+
+
+def _without_schema(platform: Platform, topic: str) -> str:
+    if rows_in(platform.catalog.load(platform.rules.databases.raw_table(topic))):
+        return "events wait in RAW; deploy a schema to process them"
+    return "no events yet; publish some, then deploy a schema to process them"
 
 
 def _work(platform: Platform, topic: str, schema: Schema | None, known: _Known) -> TopicPlan:

@@ -34,7 +34,7 @@ from leanops.usecases.operations.start import rebuild_held
 from leanops.usecases.operations.unfinished import finish as finish_operation
 from leanops.usecases.operations.unfinished import is_due
 from leanops.usecases.pipeline import curate, standardize
-from leanops.usecases.pipeline.commit import add_columns, commit
+from leanops.usecases.pipeline.commit import alter, commit
 from leanops.usecases.pipeline.drift import note_kinds
 from leanops.usecases.pipeline.prepared import Prepared
 from leanops.usecases.pipeline.run_history import LayerResult, complete_begun, record
@@ -250,7 +250,7 @@ class _Cycle:
             raise answer
         if answer.lacks_columns:
             added = standardize.added_columns(work, answer)
-            job.begun = replace(begun, target=add_columns(job.held, begun.target, added))
+            job.begun = replace(begun, target=alter(job.held, begun.target, added))
             return
         try:
             if isinstance(begun, curate.CurateBatch):

@@ -31,7 +31,6 @@ MESSAGES_PER_RECEIVE = 500
 VISIBILITY_S = 300
 PATIENCE_S = 30.0
 """How long a drain or a replay waits for another one."""
-KEPT_SNAPSHOTS = 20
 
 
 @dataclass
@@ -143,7 +142,7 @@ def _commit(platform: Platform, seen: TableView | None, errors: Sequence[Mapping
     def plan(current: TableView) -> Sequence[int] | None:
         nonlocal done
         done = seen is not None and current.head == seen.head
-        return expirable(current, [], KEPT_SNAPSHOTS) if done else None
+        return expirable(current) if done else None
 
     columns = {name: [error[name] for error in errors] for name in ERRORS.columns}
     platform.catalog.land(table, ERRORS, columns, {}, plan)

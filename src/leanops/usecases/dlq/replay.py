@@ -1,7 +1,6 @@
 """Dead letters sent into their queues again, or marked as discarded."""
 
 import math
-import re
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -12,7 +11,7 @@ from typing import Any
 from leanops.domain.errors import FilesUnavailableError, LeanOpsError, UsageError
 from leanops.domain.event.envelope import Envelope, envelopes_in
 from leanops.domain.event.names import check_topic, queue_name
-from leanops.domain.failures import Status
+from leanops.domain.failures import Status, is_error_id
 from leanops.domain.groups import batched
 from leanops.domain.table.definitions import ERRORS
 from leanops.ports.files import Files
@@ -31,7 +30,6 @@ DEAD_LETTERS_PER_COMMIT = 500
 LONGEST_TURN_S = 20.0
 """With a rate, how long is sent at most before the sent ones are marked and others may change the table."""
 MESSAGES_PER_SEND = 50
-_HEX = re.compile(r"[0-9a-f]{6,32}")
 
 Row = dict[str, Any]
 
@@ -78,7 +76,7 @@ def selected(platform: Platform, selection: Selection) -> list[Row]:
         where["topic_name"] = check_topic(selection.topic)
     if selection.error_id is None:
         where["status"] = Status.OPEN.value
-    elif _HEX.fullmatch(selection.error_id):
+    elif is_error_id(selection.error_id):
         where["error_id"] = StartsWith(selection.error_id)
     else:
         raise UsageError(f"{selection.error_id!r} is not an error id; see them with: leanops dlq list")

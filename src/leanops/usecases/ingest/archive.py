@@ -23,14 +23,14 @@ from leanops.domain.event.names import check_topic, queue_name
 from leanops.domain.event.record import Unroutable, envelope_again
 from leanops.domain.failures import DEAD_LETTERS, Rule, error_id
 from leanops.ports.clock import Clock, millis
-from leanops.ports.files import Files
+from leanops.ports.files import ARCHIVE, Files
 from leanops.ports.queue import Received
 from leanops.ports.state import ERROR_TRACKER, Row, StateStore
 from leanops.usecases.retry import Patience
 
 NO_TOPIC = "unknown"
 LONGEST_REASON = 1_000
-PROGRESS = "dlq/progress/"
+PROGRESS = f"{ARCHIVE}progress/"
 """How much of each source is archived; a chunk is archived before its end is written here."""
 CHUNK_SIZE = 500
 THREADS = 16
@@ -95,7 +95,7 @@ def archive(dead_letters: Sequence[DeadLetter], files: Files, state: StateStore,
 
 def _row(dead_letter: DeadLetter, now: datetime) -> Row:
     identity = error_id(DEAD_LETTERS, dead_letter.folder, dead_letter.name)
-    published = dead_letter.publish_time
+    published, content = dead_letter.publish_time, sha256(dead_letter.body).hexdigest()[:8]
     return {
         "error_id": identity,
         "occurrence": secrets.token_hex(8),
@@ -105,7 +105,7 @@ def _row(dead_letter: DeadLetter, now: datetime) -> Row:
         "rule": dead_letter.rule.value,
         "reason": dead_letter.reason[:LONGEST_REASON],
         # Of two dead letters that claim one message id, both are kept.
-        "source": f"dlq/{dead_letter.folder}/{now:%Y-%m-%d}/{identity}-{sha256(dead_letter.body).hexdigest()[:8]}.json",
+        "source": f"{ARCHIVE}{dead_letter.folder}/{now:%Y-%m-%d}/{identity}-{content}.json",
         "detected_at": millis(now),
     }
 

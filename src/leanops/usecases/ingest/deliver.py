@@ -23,7 +23,6 @@ from leanops.usecases.retry import Renewal
 from leanops.usecases.topics.registry import list_topics
 
 FLUSH_ID = "leanops.flush-id"
-KEPT_SNAPSHOTS = 20
 SNAPSHOTS_BEFORE_EXPIRY = 40
 UNROUTABLE = "events of no topic"
 RENEW_S = 10.0
@@ -183,4 +182,4 @@ def _expired(stream: Stream, topic: str, raw: TableView) -> Sequence[int]:
     needed += [mark.source_to] if mark else []
     looked_at = _looked_at(platform, topic)
     needed += [snapshot.snapshot_id for snapshot in lately if snapshot.snapshot_id == looked_at]
-    return expirable(raw, [*needed, *([batch.source_from, batch.source_to] if batch else [])], KEPT_SNAPSHOTS)
+    return expirable(raw, [*needed, *([batch.source_from, batch.source_to] if batch else [])])

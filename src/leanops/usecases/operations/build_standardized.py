@@ -16,7 +16,7 @@ from leanops.domain.table.history import TableView, has_batch, retired_rows, val
 from leanops.domain.table.operation import Place, agrees
 from leanops.usecases.operations.shadow import Portion, Shadow, portions
 from leanops.usecases.pipeline import standardize
-from leanops.usecases.pipeline.commit import add_columns
+from leanops.usecases.pipeline.commit import alter
 from leanops.usecases.pipeline.prepared import Prepared
 
 
@@ -134,7 +134,7 @@ def _written(shadow: Shadow, begun: standardize.StandardizeBatch, portion: Porti
         if not answer.lacks_columns:
             return standardize.prepared(shadow.platform, begun, work, answer)
         added = standardize.added_columns(work, answer)
-        begun = replace(begun, target=add_columns(shadow.held, begun.target, added))
+        begun = replace(begun, target=alter(shadow.held, begun.target, added))
     raise UnbalancedBatchError(f"{shadow.operation.topic}: the shadow still lacks columns that were added")
 
 

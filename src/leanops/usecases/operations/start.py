@@ -6,7 +6,7 @@ from dataclasses import asdict
 from leanops.domain.errors import UnbalancedBatchError, UsageError
 from leanops.domain.schema.model import Schema
 from leanops.domain.table.batch import CURATED, STANDARDIZED, new_batch_id
-from leanops.domain.table.history import TableView, valid_watermark
+from leanops.domain.table.history import TableView, rows_in, valid_watermark
 from leanops.domain.table.operation import Accept, Accepted, Operation, Place, Scope, Stage, Work
 from leanops.usecases.audit import record_action
 from leanops.usecases.journal import abandon
@@ -106,7 +106,7 @@ def new_operation(
         classification=classification,
         scope=scope,
         accept=accept,
-        raw=Place(raw.uuid, raw.head, rows=_rows(raw)) if raw else None,
+        raw=Place(raw.uuid, raw.head, rows=rows_in(raw)) if raw else None,
         standardized=_standardized(standardized, scope),
         standardized_head=standardized.head if standardized else None,
         portion_rows=platform.rules.operations.rebuild_rows,
@@ -166,8 +166,3 @@ def _standardized(view: TableView | None, scope: Scope) -> Place | None:
     if scope == Scope.BOTH:
         return Place(view.uuid, view.head, view.last_sequence_number + 1, rows)
     return Place(view.uuid, view.head, mark.batch_seq if mark else 0, rows)
-
-
-def _rows(view: TableView) -> int:
-    head = view.snapshots.get(view.head) if view.head else None
-    return int(head.summary.get("total-records", 0)) if head else 0

@@ -97,7 +97,7 @@ def _swap_curated(shadow: Shadow) -> LayerResult:
     if ours:
         batch = msgspec.structs.replace(batch, source_to=mark.batch_seq, source_snapshot=ours.snapshot_id)
     if shadow.platform.catalog.load(shadow.live_curated) is None:
-        curated_table(shadow.platform, shadow.schema)
+        curated_table(shadow.held, shadow.schema)
     counts = curated_counts(shadow)
     rows = {"added-records": str(counts.added)}
     summary = {**watermark_of(batch, counts).summary(), **sealed_with(shadow.platform), **rows}

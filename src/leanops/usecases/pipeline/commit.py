@@ -47,13 +47,15 @@ def commit(held: HeldTopic, engine: Engine, prepared: Prepared) -> Snapshot:
     return snapshot
 
 
-def add_columns(held: HeldTopic, table: TableView, added: Mapping[str, tuple[str, str]]) -> TableView:
-    """The table as it was, with these columns (name → type and path), added in one commit under the lease."""
-    if not added:
+def alter(
+    held: HeldTopic, table: TableView, added: Mapping[str, tuple[str, str]], wider: Mapping[str, str] | None = None
+) -> TableView:
+    """The table as it was, with columns added (name → type and path) or widened in one commit under the lease."""
+    if not added and not wider:
         return table
     held.check()
     with held.platform.durable("alter"):
-        altered = held.platform.catalog.alter(table.name, added)
+        altered = held.platform.catalog.alter(table.name, added, wider)
     # Whoever committed meanwhile must be noticed: the batch is planned on the head that was seen before.
     return replace(table, columns=altered.columns, paths=altered.paths)
 

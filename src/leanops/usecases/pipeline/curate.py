@@ -25,6 +25,7 @@ from leanops.domain.table.history import (
 from leanops.ports.engine import CurateWork, Target, Written
 from leanops.usecases.journal import begin, begin_another, repair_checkpoint
 from leanops.usecases.leases import HeldTopic
+from leanops.usecases.pipeline.commit import alter
 from leanops.usecases.pipeline.drift import expected_kinds
 from leanops.usecases.pipeline.late_batches import without_late_batches
 from leanops.usecases.pipeline.next_batch import next_key_check, resumable_batch
@@ -57,7 +58,7 @@ def begin_next(held: HeldTopic, schema: Schema) -> CurateBatch | None:
     newest = valid_watermark(source)
     if newest is None or source.head is None:
         return None
-    target = without_late_batches(held, CURATED, curated_table(platform, schema))
+    target = without_late_batches(held, CURATED, curated_table(held, schema))
     mark = valid_watermark(target)
     if mark:
         repair_checkpoint(held, CURATED, mark)
@@ -131,8 +132,9 @@ def curated_definition(schema: Schema) -> TableDefinition:
     return replace(CURATED_TABLE, columns={**CURATED_TABLE.columns, **payload}, comments=comments)
 
 
-def curated_table(platform: Platform, schema: Schema) -> TableView:
+def curated_table(held: HeldTopic, schema: Schema) -> TableView:
     """The Curated table with every column of the schema, types widened in place; nothing is ever dropped."""
+    platform = held.platform
     name, wanted = platform.rules.databases.curated_table(schema.table_name), curated_definition(schema)
     table = platform.catalog.create(name, wanted)
     changed = changed_types(schema, table.columns)
@@ -140,7 +142,7 @@ def curated_table(platform: Platform, schema: Schema) -> TableView:
         if not is_promotion(today, said):
             raise UsageError(
                 f"{name}.{column} is {today} and the schema says {said}, which cannot be done in place; "
-                "rebuild Curated with: leanops rebuild TOPIC --curated"
+                f"rebuild Curated with: leanops rebuild {held.topic} --curated"
             )
     added = {
         column: (kind, wanted.comments.get(column, ""))
@@ -148,7 +150,7 @@ def curated_table(platform: Platform, schema: Schema) -> TableView:
         if column not in table.columns
     }
     wider = {column: said for column, (_, said) in changed.items()}
-    return platform.catalog.alter(name, added, wider) if added or wider else table
+    return alter(held, table, added, wider)
 
 
 def sealed_with(platform: Platform) -> dict[str, str]:

@@ -7,7 +7,16 @@ from datetime import datetime
 from hashlib import sha256
 from typing import Any
 
-from leanops.domain.payload.evolution import ADDED, Drift, PathMemory, drift_between, last_batch_of, remember
+from leanops.domain.payload.evolution import (
+    ADDED,
+    MEMORY_SIZE,
+    Drift,
+    MemorySize,
+    PathMemory,
+    drift_between,
+    last_batch_of,
+    remember,
+)
 from leanops.domain.payload.flatten import NULL, Kind
 from leanops.domain.table.history import TableView
 from leanops.ports.state import DRIFT_STATE, Row
@@ -76,12 +85,14 @@ def expected_kinds(platform: Platform, topic: str, table: TableView, batch_id: s
     return {path: seen.kinds[-1] for path, seen in sorted(memory.items()) if path in is_known}
 
 
-def note_kinds(platform: Platform, topic: str, batch_id: str, kinds: Mapping[str, set[Kind]]) -> None:
+def note_kinds(
+    platform: Platform, topic: str, batch_id: str, kinds: Mapping[str, set[Kind]], size: MemorySize = MEMORY_SIZE
+) -> None:
     """Remember the paths of a batch, before it is committed; noting them twice is the same as once."""
     memory = Memory.load(platform, topic)
     earlier = memory.before(batch_id)
     last_batch = memory.last_batch if batch_id == memory.batch_id else last_batch_of(memory.paths)
-    paths = remember(earlier, kinds, lambda path: _mark(path) in memory.logged, last_batch)
+    paths = remember(earlier, kinds, lambda path: _mark(path) in memory.logged, last_batch, size)
     Memory(batch_id, earlier, paths, memory.logged, last_batch, memory.revision).save(platform, topic)
 
 

@@ -25,7 +25,7 @@ from leanops.ports.engine import StandardizeWork, Target, Written
 from leanops.ports.state import Row
 from leanops.usecases.journal import begin, begin_another, checkpoint, repair_checkpoint
 from leanops.usecases.leases import HeldTopic
-from leanops.usecases.pipeline.commit import add_columns
+from leanops.usecases.pipeline.commit import alter
 from leanops.usecases.pipeline.drift import expected_kinds
 from leanops.usecases.pipeline.late_batches import without_late_batches
 from leanops.usecases.pipeline.next_batch import next_key_check, resumable_batch
@@ -68,7 +68,7 @@ def _completed(held: HeldTopic, target: TableView) -> TableView:
     """The table with the system columns that one made by an earlier version lacks."""
     system = {name: (kind, "") for name, kind in STANDARDIZED_TABLE.columns.items()}
     missing = {name: column for name, column in system.items() if name not in target.columns}
-    return add_columns(held, target, missing)
+    return alter(held, target, missing)
 
 
 def work_of(

@@ -74,7 +74,7 @@ def discover(
     queue: Queue,
     wanted: Wanted,
     *,
-    subscription: str = "{topic}",
+    subscription: str,
     dry_run: bool = False,
 ) -> list[Found]:
     """Every topic of the project that is wanted or was registered from it, and what was done, or would be.

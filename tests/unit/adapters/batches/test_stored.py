@@ -25,8 +25,8 @@ from leanops.adapters.iceberg.tasks.stored import (
     FILE_PATH_ID,
     DeleteFile,
     Layout,
+    Remembered,
     StoredFile,
-    _Remembered,
     appended_files,
     stored_files,
 )
@@ -220,7 +220,7 @@ def test_a_manifest_is_read_once_and_forgotten_when_others_need_the_room(catalog
         manifest.fetch_manifest_entry = lambda io, fetch=fetch, path=manifest.manifest_path: (
             read.append(path) or fetch(io)
         )
-    remembered = _Remembered(5)
+    remembered = Remembered(5)
     first, second, third = (manifest.manifest_path for manifest in manifests)
     order = [0, 1, 0, 2, 0, 1]
     found = [remembered.entries(table.io, manifests[at]) for at in order]

@@ -54,7 +54,11 @@ def test_a_schema_is_not_deployed_unasked(leanops: Leanops, topic: str, tmp_path
     file = tmp_path / "schema.json"
     file.write_text(schema_text())
     ran = leanops("schema", "deploy", topic, str(file))
-    assert (ran.code, "--yes" in ran.err) == (2, True)
+    trial = f"leanops schema plan orders {file}"
+    assert ran.code == 2
+    assert (
+        ran.err.splitlines()[-1] == f"error: this changes topic 'orders'; try it with: {trial}, and confirm with --yes"
+    )
     assert leanops("schema", "show", topic).code == 2
 
 

@@ -168,7 +168,7 @@ def plain(kind: pa.DataType) -> pa.DataType:
     return kind
 
 
-class _Remembered:
+class Remembered:
     """The entries of the manifests read last: manifests never change, and PyIceberg takes 2 ms to open one."""
 
     def __init__(self, most: int) -> None:
@@ -191,7 +191,7 @@ class _Remembered:
         return entries
 
 
-_remembered = _Remembered(_REMEMBERED_ENTRIES)
+_remembered = Remembered(_REMEMBERED_ENTRIES)
 
 
 class _Deletes:

@@ -28,6 +28,7 @@ from leanops.ports.engine import CurateWork, StandardizeWork, Written
 from leanops.transforms import curate, standardize
 from leanops.transforms.flatten import FlattenPlan
 from leanops.transforms.judge import Source, sources_of
+from leanops.transforms.keys import check_distinct
 
 
 @dataclass(frozen=True)
@@ -100,6 +101,8 @@ def judge_cells(unit: Unit, spool: Spool, plan: FlattenPlan, kinds: Mapping[str,
         read += len(cells)
     events, bad = joined(arrived), joined(refused)
     stored = stored_rows(unit.target, work.key, events.column(work.key), standardize.STORED)
+    if stored is not None:
+        check_distinct(stored.column(work.key), "Standardized", f"leanops rebuild {work.batch.topic}")
     judged = standardize.judge(events, stored)
 
     def rows() -> Iterator[pa.Table]:
@@ -125,8 +128,11 @@ def curate_unit(unit: Unit, secret: bytes | None) -> Written:
             spool.add(rows)
             keys.append(rows.select([work.key]))
         changed = joined(keys).column(work.key)
-        curate.check_keys(changed)
+        rebuild = f"leanops rebuild {work.batch.topic}"
+        check_distinct(changed, "Standardized", rebuild)
         stored = stored_rows(unit.target, work.key, changed, curate.STORED)
+        if stored is not None:
+            check_distinct(stored.column(work.key), "Curated", f"{rebuild} --curated")
         curating = Curating(work, stored, sources, secret)
         written = write_files(unit, curating.rows(spool), stored, curating.replaced)
     read = len(changed)

@@ -12,6 +12,7 @@ import typer
 
 from leanops.entrypoints.cli.home import opened
 from leanops.entrypoints.cli.output import say
+from leanops.usecases import workers as parts
 
 SAME_SIGNAL_S = 1.0
 
@@ -19,11 +20,11 @@ SAME_SIGNAL_S = 1.0
 class PartName(StrEnum):
     """A background part, as the command line and `status` name it."""
 
-    PROCESSOR = "processor"
-    DELIVERY = "delivery"
-    DEAD_LETTERS = "dead-letters"
-    SCHEMAS = "schemas"
-    CYCLES = "cycles"
+    PROCESSOR = parts.PROCESSOR
+    DELIVERY = parts.DELIVERY
+    DEAD_LETTERS = parts.DEAD_LETTERS
+    SCHEMAS = parts.SCHEMAS
+    CYCLES = parts.CYCLES
 
 
 Only = Annotated[list[PartName] | None, typer.Option("--only", help="Only this part; repeatable. All if left out.")]

@@ -73,6 +73,12 @@ class _Request:
     action: str
     options: Options
 
+    @property
+    def trial(self) -> str:
+        """How to try a file on rows; an earlier version was tried when it was a file."""
+        is_file = self.action == "schema deploy"
+        return f"try it with: leanops schema plan {self.topic} {self.source}, and " if is_file else ""
+
 
 @app.command()
 @with_options
@@ -210,7 +216,7 @@ def _check_allowed(request: _Request, new: "Schema", changes: "Difference") -> N
         allow = 'rebuild the tables with --rebuild, or set policies.on_breaking to "rebuild"'
         refusal = f"this is a breaking change for {request.topic}; {allow}"
     elif not request.options.yes and not sys.stdin.isatty():
-        refusal = f"this changes topic {request.topic!r}; try it with: leanops schema plan, and confirm with --yes"
+        refusal = f"this changes topic {request.topic!r}; {request.trial}confirm with --yes"
     if refusal:
         for line in difference_lines(changes):
             note(f"  {line}")
