@@ -81,7 +81,8 @@ class QueueStoppedError(RetryableError):
 
     def __init__(self, topic: str, reason: str) -> None:
         super().__init__(
-            f"{topic}: its events wait in the queue because {reason}; to resume: leanops breaker close {topic}"
+            f"{topic}: the circuit breaker is open ({reason}), so events stay in the queue; resume with: "
+            f"leanops breaker close {topic}"
         )
 
 

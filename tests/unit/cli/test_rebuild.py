@@ -125,7 +125,7 @@ def test_a_rollback_shows_what_changes_and_does_nothing_until_it_is_confirmed(
         f"  Standardized goes back to snapshot {first}: 2 rows instead of 3",
         f"  Curated goes back to snapshot {earlier}, without 1 key it has now",
         "  undone: 1 batch; RAW rows to be read again once it is resumed: 2",
-        "error: orders: 1 key would leave Curated until it is resumed; let it go with --accept-missing 1",
+        "error: orders: 1 key would leave Curated until the topic is resumed; allow it with --accept-missing 1",
     ]
     agreed = leanops("rollback", "orders", "--to", str(first), "--accept-missing", "1")
     assert (agreed.code, agreed.err.splitlines()[-1]) == (2, "error: a rollback changes tables; confirm with --yes")

@@ -238,7 +238,7 @@ def test_of_too_many_paths_the_commonest_are_proposed() -> None:
     found = propose([*rare, seen("$.z")], EVENTS, EVENTS)
     assert len(found.columns) == MOST_COLUMNS
     assert found.columns[-1].path == "$.z"
-    assert found.notes == ("left out: the 5,001 paths that the fewest events have",)
+    assert found.notes == ("left out: 5,001 paths with the fewest events",)
     assert schema_from_json(proposed_text("t", found), "draft")
 
 

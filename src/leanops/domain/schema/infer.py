@@ -13,6 +13,7 @@ from leanops.domain.schema.casts import DateFormat
 from leanops.domain.schema.parse import DEFAULT_KEY_PATH, DEFAULT_PERIOD_PATHS
 from leanops.domain.schema.types import TEXT, TYPES, ColumnType
 from leanops.domain.table.definitions import CURATED_SYSTEM_COLUMNS, is_engine_name
+from leanops.domain.words import counted
 
 SCALES = (2, 4, 6, 10, 18)
 """Decimals a DECIMAL may get; a number that needs more is a DOUBLE."""
@@ -162,7 +163,7 @@ def _commonest(seen: Sequence[Seen]) -> tuple[list[Seen], list[str]]:
             break
         kept.add(leaf.path)
     left = len(seen) - len(kept)
-    notes = [f"left out: the {left:,} paths that the fewest events have"] if left else []
+    notes = [f"left out: {counted(left, 'path')} with the fewest events"] if left else []
     return [leaf for leaf in seen if leaf.path in kept], notes
 
 

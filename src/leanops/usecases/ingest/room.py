@@ -27,4 +27,4 @@ class Room:
         least = self.rules.min_free_mb
         if not least or (free := self.free_bytes()) >= least * 1_000_000:
             return None
-        return f"the disk has {free / 1e6:,.0f} MB free and min_free_mb is {least:,}; free some space, and it resumes"
+        return f"the disk has {free / 1e6:,.0f} MB free and min_free_mb is {least:,}; it resumes once there is more space"

@@ -15,6 +15,7 @@ from leanops.domain.errors import (
 from leanops.domain.table.batch import CURATED, STANDARDIZED
 from leanops.domain.table.history import KIND, TableView, has_batch, is_ancestor, is_same_data
 from leanops.domain.table.operation import Accept, Accepted, Operation, Scope, Stage, UnfinishedOperation, Work
+from leanops.domain.words import counted
 from leanops.usecases.attempts import forget_failures
 from leanops.usecases.audit import record_action
 from leanops.usecases.leases import HeldTopic, hold_topic
@@ -101,8 +102,8 @@ def _build(held: HeldTopic, operation: Operation, progress: Progress) -> tuple[O
         raise
     refused = found.refused(operation.accept)
     if refused:
-        like = f"like those of messages {', '.join(found.examples)}"
-        missing = f"{refused} keys of {shadow.live_curated} would be missing, {like}"
+        examples = f"for example message_id {', '.join(found.examples)}"
+        missing = f"{counted(refused, 'key')} of {shadow.live_curated} would be missing ({examples})"
         raise _blocked(held, operation, missing, str(found.missing))
     return built, found
 
@@ -110,7 +111,7 @@ def _build(held: HeldTopic, operation: Operation, progress: Progress) -> tuple[O
 def _blocked(held: HeldTopic, operation: Operation, why: str, many: str) -> OperationBlockedError:
     """Record that the operation waits for a person, and how to answer."""
     again = f"leanops rebuild {operation.topic}"
-    reason = f"{why}; let them go with: {again} --resume --accept-missing {many}, or cancel it with: {again} --cancel"
+    reason = f"{why}; to allow that: {again} --resume --accept-missing {many}; to cancel: {again} --cancel"
     block(held, operation, reason)
     return OperationBlockedError(operation.topic, reason)
 

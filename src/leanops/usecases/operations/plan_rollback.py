@@ -12,6 +12,7 @@ from leanops.domain.schema.model import Schema
 from leanops.domain.table.batch import STANDARDIZED
 from leanops.domain.table.history import TableView, Watermark, is_ancestor, new_range, valid_watermark, watermark_from
 from leanops.domain.table.operation import Accept, Accepted, Operation, Place, Scope, Stage, Work, agrees
+from leanops.domain.words import counted
 from leanops.usecases.audit import record_action
 from leanops.usecases.journal import schema_of_version
 from leanops.usecases.leases import HeldTopic, hold_topic
@@ -108,10 +109,9 @@ def roll_back_topic(
 def check_agreed(plan: Rollback, accept: Accepted) -> None:
     """Raise if keys would leave Curated without consent."""
     if plan.leaving is not None and not agrees(accept, plan.leaving):
-        keys, them = ("1 key", "it") if plan.leaving == 1 else (f"{plan.leaving:,} keys", "them")
         raise UsageError(
-            f"{plan.topic}: {keys} would leave Curated until it is resumed; let {them} go with "
-            f"--accept-missing {plan.leaving}"
+            f"{plan.topic}: {counted(plan.leaving, 'key')} would leave Curated until the topic is resumed; allow it "
+            f"with --accept-missing {plan.leaving}"
         )
 
 

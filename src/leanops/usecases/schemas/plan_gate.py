@@ -105,7 +105,7 @@ def missing_values(schema: Schema, plan: SchemaPlan) -> Iterator[Problem]:
         yield Problem(
             Code.CDE_MISSING,
             "/keys/idempotency_key" if at is None else f"/payload_columns/{at}/cde",
-            f"{plan.cde_missing:,} of {plan.judged:,} rows lack a critical value, {group.rows:,} of them "
-            f"{group.column}, and cde_error_rate_fail is {most}",
+            f"critical values are missing in {plan.cde_missing:,} of {plan.judged:,} rows ({group.column} in "
+            f"{group.rows:,}), and cde_error_rate_fail is {most}",
             "raise cde_error_rate_fail, give the column a default, or do not make it critical",
         )

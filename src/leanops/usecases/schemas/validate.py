@@ -10,6 +10,7 @@ from leanops.domain.problems import Code, Problem, printable
 from leanops.domain.schema.diff import Difference, Kind, difference
 from leanops.domain.schema.lint import sealed_key_problems
 from leanops.domain.schema.model import Schema, schema_from_json
+from leanops.domain.words import counted
 from leanops.ports.clock import Clock, millis
 from leanops.ports.schemas import Pending, Schemas
 from leanops.ports.state import SCHEMA_REGISTRY, StateStore
@@ -80,7 +81,7 @@ class Verdict:
         return f"{printable(self.pending.name)} {sentences[self.outcome]}"
 
     def _first_problem(self) -> str:
-        more = f" (and {len(self.problems) - 1} more problems)" if self.problems[1:] else ""
+        more = f" (and {counted(len(self.problems) - 1, 'more problem')})" if self.problems[1:] else ""
         report = printable(f"schemas/{self.pending.topic}/failed/reports/{self.pending.name}")
         return f"{self.problems[0]}{more}; see {report}" if self.problems else ""
 

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from leanops.domain.words import counted
 from leanops.entrypoints.cli.emulation.emulate import HOME, Home, Seed, Topics, opened
 from leanops.entrypoints.cli.emulation.verdicts import judge, print_steps
-from leanops.entrypoints.cli.output import counted, say
+from leanops.entrypoints.cli.output import say
 
 if TYPE_CHECKING:
     from leanops.emulation.play.soak import Soaked, Wishes

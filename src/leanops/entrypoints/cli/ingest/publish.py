@@ -9,10 +9,11 @@ from typing import IO, TYPE_CHECKING, Annotated
 
 import typer
 
+from leanops.domain.words import counted
 from leanops.entrypoints.cli.home import opened
 from leanops.entrypoints.cli.input import readable
 from leanops.entrypoints.cli.options import Topic
-from leanops.entrypoints.cli.output import counted, say
+from leanops.entrypoints.cli.output import say
 from leanops.entrypoints.cli.progress import counting
 
 if TYPE_CHECKING:

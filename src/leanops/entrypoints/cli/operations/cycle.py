@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from leanops.domain.words import counted
 from leanops.entrypoints.cli.home import opened
 from leanops.entrypoints.cli.options import Json
-from leanops.entrypoints.cli.output import NO_TOPICS, counted, note, print_json, print_table, say, tally
+from leanops.entrypoints.cli.output import NO_TOPICS, note, print_json, print_table, say, tally
 from leanops.entrypoints.cli.progress import cycling
 
 if TYPE_CHECKING:

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from leanops.domain.errors import UsageError
+from leanops.domain.words import counted
 from leanops.entrypoints.cli.home import note_wait, opened
 from leanops.entrypoints.cli.input import confirm
 from leanops.entrypoints.cli.options import AcceptMissing, Json, Topic, Yes, accepted
-from leanops.entrypoints.cli.output import counted, note, print_json, say
+from leanops.entrypoints.cli.output import note, print_json, say
 from leanops.entrypoints.cli.progress import rebuilding
 
 if TYPE_CHECKING:
@@ -154,7 +155,8 @@ def _show(plan: "Rollback") -> None:
     curated = f"goes back to snapshot {plan.curated_snapshot}" if has_snapshot else "is rebuilt from it"
     left = f", without {counted(plan.leaving, 'key')} it has now" if plan.leaving else ""
     undone = "a rebuild and all batches since" if plan.by_replace else counted(len(plan.batches), "batch")
-    note(f"  Standardized goes back to snapshot {plan.snapshot}: {plan.rows_then:,} rows instead of {plan.rows_now:,}")
+    rows = f"{counted(plan.rows_then, 'row')} instead of {plan.rows_now:,}"
+    note(f"  Standardized goes back to snapshot {plan.snapshot}: {rows}")
     note(f"  Curated {curated}{left}")
     note(f"  undone: {undone}; RAW rows to be read again once it is resumed: {plan.read_again:,}")
 

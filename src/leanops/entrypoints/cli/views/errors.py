@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from leanops.domain.words import counted
 from leanops.entrypoints.cli.home import opened
 from leanops.entrypoints.cli.options import Json
 from leanops.entrypoints.cli.output import (
-    counted,
     limited,
     note,
     print_json,

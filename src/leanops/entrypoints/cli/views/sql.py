@@ -5,9 +5,10 @@ from typing import Annotated
 
 import typer
 
+from leanops.domain.words import counted
 from leanops.entrypoints.cli.home import opened
 from leanops.entrypoints.cli.options import Json
-from leanops.entrypoints.cli.output import counted, print_json_array, print_table, say
+from leanops.entrypoints.cli.output import print_json_array, print_table, say
 from leanops.entrypoints.cli.progress import waiting
 
 Statement = Annotated[str, typer.Argument(metavar='"SELECT …"', help="One SELECT; tables by their full names.")]
