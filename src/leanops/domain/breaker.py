@@ -23,9 +23,9 @@ class State(StrEnum):
 class BreakerRules:
     """When a breaker opens, and how it closes again."""
 
-    error_rate: Annotated[float, Gt(0), Le(1), "Rate of failing events that stops a topic; 0.05 is strict."] = 0.5
-    min_events: Annotated[int, Ge(1), "Events a window needs before the rate counts."] = 20
-    window_s: Annotated[int, Ge(1), "Seconds over which the rate of failures is taken."] = 60
+    error_rate: Annotated[float, Gt(0), Le(1), "Share of failing events that stops a topic; 0.05 is strict."] = 0.5
+    min_events: Annotated[int, Ge(1), "Events a window needs before its error rate counts."] = 20
+    window_s: Annotated[int, Ge(1), "Seconds over which the error rate is measured."] = 60
     pause_s: Annotated[int, Ge(1), "Seconds a topic stays stopped before a probe."] = 60
     probe_messages: int = 10
 
@@ -47,7 +47,7 @@ class Breaker:
     probe_until: int = 0
 
     def is_counting(self, rules: BreakerRules, now: int) -> bool:
-        """Whether a window with failures is going on, so that successes matter."""
+        """Whether a window with failures is open, so that successes matter."""
         return self.state is State.CLOSED and self.failed > 0 and 0 <= now - self.window_start < rules.window_s * 1000
 
     def counted(self, rules: BreakerRules, now: int, succeeded: int, failed: int) -> "Breaker":

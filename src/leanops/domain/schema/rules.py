@@ -59,12 +59,12 @@ def _end(test: Test, what: str, reports: str, says: str, up_to: str | None = Non
 
 RULES: dict[str, RuleEntry] = {
     "min": _end(
-        Test.LESS, "The least value; a limit of a DATE or TIMESTAMP is ISO 8601.", "rule_min", "is less than {}", "max"
+        Test.LESS, "The minimum value; for a DATE or TIMESTAMP in ISO 8601.", "rule_min", "is less than {}", "max"
     ),
-    "max": _end(Test.MORE, "The greatest value.", "rule_max", "is more than {}"),
+    "max": _end(Test.MORE, "The maximum value.", "rule_max", "is more than {}"),
     "allowed": RuleEntry(
         reads=tuple[Text, ...],
-        what="The only values taken.",
+        what="The only accepted values.",
         reports="rule_allowed",
         says="is not an allowed value",
         refuses=lambda value, allowed: value not in allowed,
@@ -82,11 +82,9 @@ RULES: dict[str, RuleEntry] = {
         fault=fault_of,
     ),
     "min_length": _end(
-        Test.LESS, "The least number of characters.", "rule_length", "is shorter than {}", "max_length", of="length"
+        Test.LESS, "The minimum number of characters.", "rule_length", "is shorter than {}", "max_length", of="length"
     ),
-    "max_length": _end(
-        Test.MORE, "The greatest number of characters.", "rule_length", "is longer than {}", of="length"
-    ),
+    "max_length": _end(Test.MORE, "The maximum number of characters.", "rule_length", "is longer than {}", of="length"),
 }
 
 

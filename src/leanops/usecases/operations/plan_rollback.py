@@ -153,8 +153,8 @@ def _then(platform: Platform, topic: str, view: TableView, target: int, now: Wat
         )
     if then.key_check and now.key_check and then.key_check != now.key_check:
         raise UsageError(
-            f"{topic}: a rebuild with another key lies between, and rows sealed with the one before would come back; "
-            f"set LEANOPS_PII_KEY to that key and go back with: leanops rebuild {topic} --new-key"
+            f"{topic}: its tables were sealed with another key since then, so rows sealed with the old one would "
+            f"return; set LEANOPS_PII_KEY to the old key and use: leanops rebuild {topic} --new-key"
         )
     return then
 
@@ -207,6 +207,6 @@ def _check_same_keys(platform: Platform, topic: str, schema: Schema, then: Water
     if then.schema_version and schema_of_version(platform, topic, then.schema_version).keys == schema.keys:
         return
     raise UsageError(
-        f"{topic}: a rebuild with other keys lies between; go back with: leanops schema rollback {topic} "
+        f"{topic}: a rebuild changed the keys since then; use: leanops schema rollback {topic} "
         f"--to {then.schema_version or 'VERSION'} --rebuild"
     )

@@ -17,7 +17,7 @@ from leanops.entrypoints.cli.output import say
 if TYPE_CHECKING:
     from leanops.emulation.play.soak import Soaked, Wishes
 
-For = Annotated[str, typer.Option("--for", help="How long to publish: 90s, 30m or 1h30m.")]
+For = Annotated[str, typer.Option("--for", metavar="DURATION", help="How long to publish: 90s, 30m or 1h30m.")]
 Rate = Annotated[int, typer.Option("--rate", min=1, help="Events per second, over all topics.")]
 KillsOption = Annotated[
     str | None, typer.Option("--kills", help="Kill a worker about this often: 20s; never if left out.")

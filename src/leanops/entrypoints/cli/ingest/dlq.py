@@ -24,7 +24,7 @@ StatusFilter = Annotated[
     Literal["open", "replayed", "discarded"] | None, typer.Option("--status", help="Only with this status.")
 ]
 Id = Annotated[
-    str | None, typer.Option("--id", metavar="ERROR_ID", help="Only the dead letters whose id begins with this.")
+    str | None, typer.Option("--id", metavar="ERROR_ID", help="Only the dead letters whose id starts with this.")
 ]
 Most = Annotated[int | None, typer.Option("--limit", min=1, help="At most this many, oldest first.")]
 Newest = Annotated[bool, typer.Option("--newest", help="Newest first.")]

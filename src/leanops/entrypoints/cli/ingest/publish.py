@@ -25,7 +25,8 @@ Envelope = Annotated[
     bool | None,
     typer.Option(
         "--envelope/--no-envelope",
-        help="Whether each line is an envelope with message_id, publish_time and payload, or a payload.",
+        help="Each line is an envelope (message_id, publish_time, payload); with --no-envelope each is a payload, even "
+        "one that looks like an envelope. If left out, a line is a payload, and an envelope is refused.",
     ),
 ]
 Wait = Annotated[

@@ -22,7 +22,10 @@ FAILED = ("failed", "prior_failed")
 REASONS_SHOWN = 10
 Topics = Annotated[list[str] | None, typer.Option("--topic", metavar="TOPIC", help="Only this topic; repeatable.")]
 Force = Annotated[bool, typer.Option("--force", help="Retry topics now that failed before or are parked.")]
-Accept = Annotated[bool, typer.Option("--accept-errors", help="Accept a batch that the CDE spike guard stopped.")]
+Accept = Annotated[
+    bool,
+    typer.Option("--accept-errors", help="Accept a batch with more critical values missing than the schema allows."),
+]
 
 
 def cycle(topic: Topics = None, force: Force = False, accept_errors: Accept = False, as_json: Json = False) -> None:

@@ -38,11 +38,11 @@ Recurate = Annotated[
     bool | None,
     typer.Option(
         "--recurate/--no-recurate",
-        help="Whether to apply it to old rows; if left out, only if it is additive and no row would leave Curated.",
+        help="Apply the schema to existing rows too; by default only if it is additive and no row would leave Curated.",
     ),
 ]
 AcceptUnseen = Annotated[
-    bool, typer.Option("--accept-unseen", help="Accept a path of key, version or period that no event has yet.")
+    bool, typer.Option("--accept-unseen", help="Accept a key, version or period path that no event has yet.")
 ]
 
 

@@ -12,7 +12,7 @@ from leanops.entrypoints.cli.output import print_json_array, print_table, say, t
 
 DAYS = 30
 OneTopic = Annotated[str | None, typer.Argument(metavar="TOPIC", help="Only this topic; all if left out.")]
-Since = Annotated[int, typer.Option("--since", min=1, max=100_000, metavar="DAYS", help="Changes of this many days.")]
+Since = Annotated[int, typer.Option("--since", min=1, max=100_000, metavar="DAYS", help="How many days to look back.")]
 
 
 def drift(topic: OneTopic = None, since: Since = DAYS, as_json: Json = False) -> None:

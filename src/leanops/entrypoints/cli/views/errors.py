@@ -55,7 +55,7 @@ LayerFilter = Annotated[
 ]
 StatusFilter = Annotated[
     Literal["open", "replayed", "resolved", "superseded", "discarded", "all"] | None,
-    typer.Option("--status", help="Only with this status; open and replayed if left out."),
+    typer.Option("--status", help="Only errors with this status; by default open and replayed."),
 ]
 Limit = Annotated[int, typer.Option("--limit", min=1, max=100_000, help="At most this many, newest first.")]
 ErrorId = Annotated[str, typer.Argument(metavar="ERROR_ID", help="Id of the error, or its first characters.")]
