@@ -68,7 +68,7 @@ class Outcomes:
             for name in names
             if name not in run.counts
         ]
-        return Check.of("batches follow one another", len(runs), len(runs), wrong)
+        return Check.of("no gap between batches", len(runs), len(runs), wrong)
 
     def _extra(self, kills: int) -> Check:
         """No message has more extra copies than there were kills."""
@@ -125,7 +125,7 @@ def strays(runtime: Embedded, scenario: Scenario) -> tuple[Check, ...]:
             rows = f"SELECT {message} FROM shared WHERE coalesce(topic_name NOT IN ({known}), true) ORDER BY 1"
             foreign += [Wrong(name, f"is in {table} under an unknown topic") for (name,) in tables.rows(rows)]
             clear += tables.in_clear("shared", table, scenario.names().values()) if table in errors else []
-    return Check.none("rows of no topic", foreign), Check.none("personal data in clear in all errors", clear)
+    return Check.none("rows of no topic", foreign), Check.none("personal data in plain text in any error row", clear)
 
 
 _FOUND_FATE = """
