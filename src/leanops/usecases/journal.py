@@ -14,7 +14,7 @@ from leanops.usecases.platform import Platform
 
 
 def open_batch(platform: Platform, topic: str, layer: str) -> Batch | None:
-    """The batch that was begun and is not closed, if any."""
+    """The batch that was started and is not closed, if any."""
     stored = platform.state.get(BATCHES, (pipeline_id(topic, layer),))
     return msgspec.json.decode(str(stored.row["intent"]), type=Batch) if stored else None
 

@@ -14,7 +14,7 @@ ARCHIVE = "dlq/"
 
 @dataclass(frozen=True)
 class Grant:
-    """Actions on one kind of resource; a `*` in its name stands for anything."""
+    """Actions on one kind of resource; a `*` in its name matches anything."""
 
     resource: str
     actions: tuple[str, ...]

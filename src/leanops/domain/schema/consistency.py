@@ -223,7 +223,7 @@ def _broken(draft: Draft, limits: Limits, text: str, value: Any) -> Iterator[str
     """Messages for the rules that a text of the file breaks; none where the text has no value."""
     for name, limit in limits.items():
         if value is not None and is_refused(name, limit, text, value):
-            yield f"{quoted(text)} {RULES[name].says.format(quoted(str(draft.rules[name])))}"
+            yield f"{quoted(text)} {RULES[name].message.format(quoted(str(draft.rules[name])))}"
 
 
 def _envelope(columns: Sequence[Any]) -> Iterator[Problem]:

@@ -295,7 +295,7 @@ def _key(seen: Sequence[Seen], events: int, keyed: int) -> tuple[dict[str, str],
 
 
 def _version_and_period(seen: Sequence[Seen], events: int, key: str) -> dict[str, str]:
-    """Version and period are kept in clear, each at a path of its own."""
+    """Version and period are kept in plain text, each at a path of its own."""
     keys = {}
     version = _likely_version([leaf for leaf in seen if _is_free(leaf, [key])], events)
     if version:

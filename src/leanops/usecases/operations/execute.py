@@ -34,10 +34,10 @@ OPERATION = "operation"
 """Under this name the attempts of a topic's operation are counted, beside those of its layers."""
 
 
-def execute(held: HeldTopic, found: UnfinishedOperation, progress: Progress = quiet) -> Comparison | None:
+def execute(held: HeldTopic, unfinished: UnfinishedOperation, progress: Progress = quiet) -> Comparison | None:
     """Finish an operation; raises OperationBlockedError if a person has to agree first."""
     try:
-        return _execute(held, found, progress)
+        return _execute(held, unfinished, progress)
     except Exception as failure:
         if held.is_ours():
             raise
@@ -45,10 +45,10 @@ def execute(held: HeldTopic, found: UnfinishedOperation, progress: Progress = qu
         raise LeaseLostError(held.lease.resource, held.lease.generation) from failure
 
 
-def _execute(held: HeldTopic, found: UnfinishedOperation, progress: Progress) -> Comparison | None:
-    platform, operation, comparison = held.platform, found.operation, None
+def _execute(held: HeldTopic, unfinished: UnfinishedOperation, progress: Progress) -> Comparison | None:
+    platform, operation, comparison = held.platform, unfinished.operation, None
     key_check(platform, held.topic, seals=bool(operation.key_check), before=operation.key_check)
-    if found.stage == Stage.BUILDING:
+    if unfinished.stage == Stage.BUILDING:
         operation, comparison = _attempt(held, begin_attempt(held, operation), progress)
     shadow = Shadow(held, operation, progress) if operation.scope != Scope.NONE else None
     if operation.work == Work.ROLLBACK:
@@ -147,10 +147,10 @@ def _audit(platform: Platform, operation: Operation) -> None:
     record_action(began, action, [operation.topic], details)
 
 
-def is_stale(platform: Platform, found: UnfinishedOperation) -> bool:
+def is_stale(platform: Platform, unfinished: UnfinishedOperation) -> bool:
     """Whether an operation did nothing and its tables have moved: whoever recorded it had lost the topic."""
-    operation = found.operation
-    if found.stage == Stage.GOING and operation.scope != Scope.NONE:
+    operation = unfinished.operation
+    if unfinished.stage == Stage.GOING and operation.scope != Scope.NONE:
         return False
     if operation.scope == Scope.NONE and operation.work == Work.DEPLOY:
         active = platform.schemas.active(operation.topic)

@@ -127,12 +127,12 @@ def refuse(intake: Intake, pending: Pending, data: bytes, problems: Sequence[Pro
     return verdict
 
 
-def breaking_problems(schema: Schema, found: Difference) -> Iterator[Problem]:
+def breaking_problems(schema: Schema, difference: Difference) -> Iterator[Problem]:
     """The changes that need a rebuild that nobody asked for."""
     if schema.policies.on_breaking == "rebuild":
         return
     hint = 'set policies.on_breaking to "rebuild", or deploy it with: leanops schema deploy --rebuild'
-    for change in found.changes:
+    for change in difference.changes:
         if change.kind == Kind.BREAKING and change.pointer != "/table_name":
             yield Problem(Code.BREAKING_CHANGE, change.pointer, f"breaking: {change.what}", hint)
 
