@@ -2,10 +2,11 @@
 
 import json
 from collections.abc import Iterator
+from enum import EnumType
 from itertools import groupby
 from operator import attrgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args, get_origin
 
 import typer.main
 
@@ -25,7 +26,7 @@ def cli_page() -> str:
     for words, command in commands(typer.main.get_command(app), ("leanops",)):
         arguments = [_name(param) for param in command.params if param.param_type_name == "argument"]
         parts.append(f"### `{' '.join([*words, *arguments])}`\n\n{' '.join(command.help.split())}\n")
-        rows = [f"| `{_name(p)}` | {p.help}{_default(p)} |" for p in command.params if p.name != "help"]
+        rows = [_row(parameter) for parameter in command.params if parameter.name != "help"]
         if rows:
             parts.append("| | |\n|---|---|\n" + "\n".join(rows) + "\n")
     return _written_by_hand("cli.md") + "\n".join(parts)
@@ -78,17 +79,40 @@ def _written_by_hand(page: str) -> str:
     return (REFERENCE / page).read_text(encoding="utf-8").split(MARK)[0] + MARK
 
 
+def _row(parameter: Any) -> str:
+    # A table's cell ends at every | but an escaped one, even inside code; a heading's code shows the backslash.
+    name, meaning = (text.replace("|", "\\|") for text in (_name(parameter), parameter.help + _default(parameter)))
+    return f"| `{name}` | {meaning} |"
+
+
 def _name(parameter: Any) -> str:
     if parameter.param_type_name == "argument":
-        named = str(parameter.metavar).replace("|", "\\|") + ("..." if parameter.nargs == -1 else "")
+        named = str(parameter.metavar) + ("..." if parameter.nargs == -1 else "")
         return named if parameter.required else f"[{named}]"
-    takes = "" if parameter.is_flag else f" {parameter.metavar or parameter.name.upper()}"
-    return ", ".join(parameter.opts) + takes
+    return ", ".join([*parameter.opts, *parameter.secondary_opts]) + (
+        "" if parameter.is_flag else f" {_value(parameter)}"
+    )
+
+
+def _value(parameter: Any) -> str:
+    """What an option takes: a metavar, the choices, or the option's own name."""
+    if parameter.metavar:
+        return str(parameter.metavar)
+    return "|".join(_choices(parameter.type_descriptor.annotation)) or str(parameter.opts[0].strip("-").upper())
+
+
+def _choices(annotation: Any) -> list[str]:
+    """The values of the first Literal or enumeration within a type."""
+    if get_origin(annotation) is Literal:
+        return list(get_args(annotation))
+    if isinstance(annotation, EnumType):
+        return [str(member) for member in annotation]
+    return next(filter(None, map(_choices, get_args(annotation))), [])
 
 
 def _default(parameter: Any) -> str:
     value = parameter.default
-    return "" if value in (None, False) or callable(value) else f" `{value}` if left out."
+    return "" if value in (None, False, "") or callable(value) else f" `{value}` if left out."
 
 
 PAGES = {"cli.md": cli_page, "settings.md": settings_page, "casts.md": casts_page, "schema.json": schema_file}

@@ -23,9 +23,9 @@ class State(StrEnum):
 class BreakerRules:
     """When a breaker opens, and how it closes again."""
 
-    error_rate: Annotated[float, Gt(0), Le(1), "Rate of failing events that stops a topic; 0.05 is strict."] = 0.5
-    min_events: Annotated[int, Ge(1), "Events a window needs before the rate counts."] = 20
-    window_s: Annotated[int, Ge(1), "Seconds over which the rate of failures is taken."] = 60
+    error_rate: Annotated[float, Gt(0), Le(1), "Share of failing events that stops a topic; 0.05 is strict."] = 0.5
+    min_events: Annotated[int, Ge(1), "Events a window needs before its error rate counts."] = 20
+    window_s: Annotated[int, Ge(1), "Seconds over which the error rate is measured."] = 60
     pause_s: Annotated[int, Ge(1), "Seconds a topic stays stopped before a probe."] = 60
     probe_messages: int = 10
 
@@ -47,11 +47,11 @@ class Breaker:
     probe_until: int = 0
 
     def is_counting(self, rules: BreakerRules, now: int) -> bool:
-        """Whether a window with failures is going on, so that successes matter."""
+        """Whether a window with failures is open, so that successes matter."""
         return self.state is State.CLOSED and self.failed > 0 and 0 <= now - self.window_start < rules.window_s * 1000
 
     def counted(self, rules: BreakerRules, now: int, succeeded: int, failed: int) -> "Breaker":
-        """After a receive: in the window that is going on, or in a new one that begins here."""
+        """After a receive: in the open window, or in a new one that begins here."""
         if self.state is not State.CLOSED:
             return self
         going_on = self if self.is_counting(rules, now) else replace(self, window_start=now, succeeded=0, failed=0)
@@ -69,7 +69,7 @@ class Breaker:
         return replace(self, state=State.OPEN, reason=reason, changed_at=now, probe=None, probe_until=0)
 
     def may_be_probed(self, rules: BreakerRules, now: int) -> bool:
-        """Whether the pause is over, or a probe was begun and never answered for."""
+        """Whether the pause is over, or a probe was started and never finished."""
         if self.state is State.HALF_OPEN:
             return not now < self.probe_until <= now + rules.pause_s * 1000
         # A change later than now came before the clock was set back.

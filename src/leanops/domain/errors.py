@@ -64,7 +64,9 @@ class StateConflictError(RetryableError):
     """The stored row is not the one that was seen."""
 
     def __init__(self, table: str, key: Sequence[str]) -> None:
-        super().__init__(f"{table} {'/'.join(key)}: changed by someone else meanwhile; read it again and retry")
+        super().__init__(
+            f"{table} {'/'.join(key)}: changed by another process in the meantime; read it again and retry"
+        )
         self.table, self.key = table, tuple(key)
 
 
@@ -81,7 +83,8 @@ class QueueStoppedError(RetryableError):
 
     def __init__(self, topic: str, reason: str) -> None:
         super().__init__(
-            f"{topic}: its events wait in the queue because {reason}; to resume: leanops breaker close {topic}"
+            f"{topic}: the circuit breaker is open ({reason}), so events stay in the queue; resume with: "
+            f"leanops breaker close {topic}"
         )
 
 
@@ -222,7 +225,9 @@ class StaleOperationError(UsageError):
     """An operation that was written down and never begun, on tables that have changed since; it is dropped."""
 
     def __init__(self, topic: str, work: str) -> None:
-        super().__init__(f"{topic}: its tables changed before its {work} began, so it was dropped; ask for it again")
+        super().__init__(
+            f"{topic}: its tables changed before the {work} started, so it was dropped; run the command again"
+        )
 
 
 class WrongKeyError(UsageError):

@@ -1,4 +1,4 @@
-"""What a document and a table may hold; a batch writes down the limits it was begun with."""
+"""What a document and a table may hold; a batch writes down the limits it was started with."""
 
 from dataclasses import dataclass
 from typing import Annotated, Literal

@@ -130,9 +130,9 @@ class Written:
     superseded: tuple[Versions, ...] = ()
     """Standardized: the versions that are not the newest of their key. Whoever asked for them discards them."""
     known_errors: frozenset[str] = frozenset()
-    """The files with error rows of its topic that the batch was held against."""
+    """The files with error rows of its topic that the batch was compared with."""
     many_files: bool = False
-    """Whether the table had so many small files that it should be folded."""
+    """Whether the table had enough small files to be folded."""
 
     def plus(self, other: "Written") -> "Written":
         """Both parts of one batch."""

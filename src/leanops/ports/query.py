@@ -26,4 +26,4 @@ class Query(Protocol):
     """SELECT over tables by their full names; only the tables and columns a statement names are read."""
 
     def ask(self, statement: str, parameters: Sequence[Any] = ()) -> Answer:
-        """The answer to one SELECT, `?` standing for the parameters; raises UsageError for anything else."""
+        """The answer to one SELECT, with `?` for the parameters; raises UsageError for anything else."""

@@ -39,7 +39,7 @@ class Schemas(Protocol):
         """Every version that can be read, in order."""
 
     def keep(self, topic: str, version: int, text: str) -> None:
-        """Put a version into the archive, where a batch that was begun under it can always find it.
+        """Put a version into the archive, where a batch that was started under it can always find it.
 
         A version is never replaced: raises CommitRefusedError where the archive has another text of that number.
         """

@@ -18,6 +18,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from leanops.adapters.iceberg import jars
 from leanops.adapters.sql.state import SqlState
 from leanops.domain.errors import LeanOpsError
+from leanops.domain.words import counted
 from leanops.ports.state import SCHEMA_REGISTRY
 from leanops.settings import SETTINGS, Settings, load_settings
 from leanops.usecases.platform import SHORTEST_KEY
@@ -146,12 +147,12 @@ def _catalog(home: Path) -> Finding:
             tables = sum(len(runtime.catalog.list_tables(space)) for space in runtime.catalog.list_namespaces())
     except SQLAlchemyError:
         return Finding("catalog", False, f"{home}/catalog.db does not open", "restore it from a backup")
-    return Finding("catalog", True, f"{tables} tables")
+    return Finding("catalog", True, counted(tables, "table"))
 
 
 def _state(home: Path) -> Finding:
     with closing(SqlState(f"sqlite:///{home}/state.db")) as state:
-        return Finding("state", True, f"{sum(1 for _ in state.rows(SCHEMA_REGISTRY))} topics")
+        return Finding("state", True, counted(sum(1 for _ in state.rows(SCHEMA_REGISTRY)), "topic"))
 
 
 def _pii_key(home: Path) -> Finding:

@@ -27,7 +27,7 @@ SYSTEM = (
 READ = (*SYSTEM, "record_key", "_rescued")
 """What is read of a Standardized row beside its payload."""
 STORED = (KEY, "period_reference", "_version", "last_updated_ts", "publish_time", "ingestion_ts", "message_id")
-"""The columns of the table that a batch is held against."""
+"""The columns of the table that a batch is compared with."""
 Flags = np.ndarray[Any, np.dtype[np.bool_]]
 
 

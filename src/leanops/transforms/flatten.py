@@ -179,7 +179,7 @@ class _Batch:
         return in_payload if secret is None else [_sealed(text, secret) for text in in_payload]
 
     def _seal_cells(self, path: str, secret: bytes) -> None:
-        """A sealed key stands in clear nowhere but in RAW: its own cells hold the HMAC too."""
+        """A sealed key is readable only in RAW: its own cells hold the HMAC too."""
         if path in self.plan.expected:
             index = self.layout.paths.index(path)
             self.columns[index] = [_sealed(text, secret) for text in self.columns[index]]
@@ -201,10 +201,10 @@ class _Batch:
                 found.setdefault(path, set()).add(cell.kind)
         # A member that is always null belongs to the shape too: remembered, it no longer costs the long way.
         only_null = {path: {NULL} for path in self.nulls if path not in found and path not in self.plan.expected}
-        told = {**found, **only_null}
+        observed = {**found, **only_null}
         if self.plan.telling:
-            told = self.plan.telling.bounded(told)
-        return {path: sorted(kinds) for path, kinds in told.items()}
+            observed = self.plan.telling.bounded(observed)
+        return {path: sorted(kinds) for path, kinds in observed.items()}
 
 
 def payload_hash(payload: str) -> int:
@@ -225,5 +225,5 @@ def _usable(text: str | None) -> str | None:
 
 
 def _sealed(text: str | None, secret: bytes) -> str | None:
-    """The HMAC that stands for a key the schema says is PII."""
+    """The HMAC that replaces a key the schema says is PII."""
     return None if text is None else hmac_of(text, secret)

@@ -115,7 +115,7 @@ def _judged_column(texts: pa.Array, column: PayloadColumn) -> tuple[pa.Array, li
     is_asked = pc.and_not(value.is_valid(), is_missing)
     for name, limit in column.rules.written.items():
         is_broken = pc.and_(broken(name, limit, texts, value, column), is_asked)
-        found.append(failure(is_broken, RULES[name].reports, RULES[name].says.format(limit)))
+        found.append(failure(is_broken, RULES[name].reports, RULES[name].message.format(limit)))
     return value, found
 
 
@@ -150,5 +150,5 @@ def _described(failure: _Failure, positions: "np.ndarray[Any, Any]") -> pa.Array
     shown = always(HIDDEN)
     if failure.texts is not None:
         shown = pc.utf8_slice_codeunits(failure.texts.take(pa.array(positions)), 0, _LONGEST_VALUE)
-    said = (failure.rule, failure.column, failure.path, failure.message)
-    return pa.StructArray.from_arrays([*map(always, said), shown], fields=list(FAILURE))
+    members = (failure.rule, failure.column, failure.path, failure.message)
+    return pa.StructArray.from_arrays([*map(always, members), shown], fields=list(FAILURE))

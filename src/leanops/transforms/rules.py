@@ -1,4 +1,4 @@
-"""The rules of Curated columns, held against many cells at once."""
+"""The rules of Curated columns, checked on many cells at once."""
 
 import math
 from functools import lru_cache

@@ -17,7 +17,7 @@ from leanops.transforms.verdicts import DUPLICATE, INSERTED, SUPERSEDED, UPDATED
 COMPARED = ("record_key", "message_id", "_version", "last_updated_ts", "publish_time", "_payload_hash")
 """What decides between the versions of a key, beside the time of order."""
 STORED = (*COMPARED, "ingestion_ts", "first_seen_ts", "period_reference")
-"""The columns of the table that a batch is held against."""
+"""The columns of the table that a batch is compared with."""
 SUPERSEDED_COLUMNS = (*OF_VERSIONS, *PLACE)
 _DECIDING = tuple(
     dict.fromkeys((*COMPARED, "order_ts", "ingestion_ts", "idempotency_key", *COUNTED, *SUPERSEDED_COLUMNS, "at"))

@@ -14,7 +14,7 @@ from leanops.usecases.platform import Platform
 
 
 def open_batch(platform: Platform, topic: str, layer: str) -> Batch | None:
-    """The batch that was begun and is not closed, if any."""
+    """The batch that was started and is not closed, if any."""
     stored = platform.state.get(BATCHES, (pipeline_id(topic, layer),))
     return msgspec.json.decode(str(stored.row["intent"]), type=Batch) if stored else None
 
@@ -124,11 +124,11 @@ def recorded_batches(platform: Platform, batch_ids: Sequence[str]) -> set[str]:
 
 
 def schema_of_version(platform: Platform, topic: str, version: int) -> Schema:
-    """The schema of a version that a batch or an operation was begun with."""
+    """The schema of a version that a batch or an operation started with."""
     schema = platform.schemas.version(topic, version)
     if schema is None:
         raise PermanentError(
-            f"{topic}: schema version {version}, with which a batch was begun, is missing; restore its file, or start "
-            f"over with: leanops topics retry {topic}"
+            f"{topic}: schema version {version} is missing, and a batch was started with it; restore its file, or "
+            f"start over with: leanops topics retry {topic}"
         )
     return schema

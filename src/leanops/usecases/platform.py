@@ -35,17 +35,19 @@ class PipelineRules:
     cycle_s: Annotated[int, Ge(1), "Seconds between the starts of two cycles of `leanops serve`."] = 900
     tries: Annotated[int, Ge(1), "A layer that failed this often is parked until it is retried."] = 5
     backoff_s: Annotated[int, Ge(0), "Seconds before a failed layer is tried again; doubles each time."] = 60
-    lease_s: Annotated[int, Ge(3), "Seconds until the lease of a lost worker ends; of one killed here, at once."] = 300
-    warning_share: Annotated[float, Ge(0), Le(1), "Share of odd rows in a batch above which it warns."] = 0.01
-    removed_after_batches: Annotated[int, Ge(1), "A path unseen for this many batches is drift REMOVED."] = 10
+    lease_s: Annotated[
+        int, Ge(3), "Seconds until the lease of a lost worker expires; one killed on this host loses it at once."
+    ] = 300
+    warning_share: Annotated[float, Ge(0), Le(1), "Share of unusual rows in a batch that causes a warning."] = 0.01
+    removed_after_batches: Annotated[int, Ge(1), "A path not seen for this many batches counts as REMOVED."] = 10
 
 
 @dataclass(frozen=True)
 class OperationRules:
-    """How deploys, rebuilds and rollbacks go about their work."""
+    """How deploys, rebuilds and rollbacks work."""
 
-    wait_s: Annotated[int, Ge(0), "Seconds an operation waits for a cycle to let go of its topic."] = 120
-    rebuild_rows: Annotated[int, Ge(1), "Rows a rebuild works on at a time; progress is kept."] = 2_000_000
+    wait_s: Annotated[int, Ge(0), "Seconds an operation waits for a cycle to release its topic."] = 120
+    rebuild_rows: Annotated[int, Ge(1), "Rows a rebuild processes at a time; progress is kept."] = 2_000_000
 
 
 @dataclass(frozen=True)

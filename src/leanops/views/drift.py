@@ -32,7 +32,7 @@ def sentence(row: dict[str, Any]) -> str:
         return f"{name} is new: {path}{f', {_kinds(now)}' if now else ', not in any event yet'}"
     if row["action"] == REMOVED:
         return f"{name} stopped arriving: {path}, last seen as {_kinds(was)}"
-    return f"{name} changed: {path} arrives as {_kinds(now)}, before as {_kinds(was)}"
+    return f"{name} changed: {path} is now {_kinds(now)}, was {_kinds(was)}"
 
 
 def _kinds(text: str | None) -> str:

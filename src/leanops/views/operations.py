@@ -44,7 +44,7 @@ def unfinished(sources: Sources) -> dict[str, Unfinished]:
 
 def _unfinished(begun: UnfinishedOperation, worker: str | None) -> Unfinished:
     operation = begun.operation
-    stopped = "waits for you" if begun.blocked else f"{operation.work.value} stopped"
+    stopped = "waits for a decision" if begun.blocked else f"{operation.work.value} stopped"
     is_beside = begun.stage == Stage.BUILDING
     readers = "readers use the live tables" if is_beside else "the new tables are replacing the live ones"
     return Unfinished(

@@ -186,7 +186,7 @@ def test_a_search_in_the_rows_own_period_alone_is_found(landed: Emulation, monke
         moved = {key for key in before if before[key].source.period_reference != after[key].source.period_reference}
         wrong = failed(verdict, topic)
         stays = {before[key].source.message_id for key in moved}
-        assert_names(wrong["keys of Curated, across periods"], stays, "its key has 2 rows")
+        assert_names(wrong["keys of Curated, over all periods"], stays, "its key has 2 rows")
         # Of the two rows the new one is right; the old one differs from it.
         assert_names(wrong["rows of Curated"], {after[key].source.message_id for key in moved}, "differs in message_id")
         assert wrong["batches of Curated"].wrong
@@ -323,7 +323,7 @@ def test_personal_data_in_clear_is_found(landed: Emulation, monkeypatch: pytest.
     right = curate.judged
 
     def in_clear(rows: pa.RecordBatch, sources: Sequence[Source], secret: bytes | None) -> Judged:
-        # Only what goes into the table is in clear: no error of a personal column shows its value.
+        # Only what goes into the table is in plain text: no error of a personal column shows its value.
         shown = right(rows, unprotected(sources), secret)
         return right(rows, sources, secret)._replace(values=shown.values)
 
@@ -333,8 +333,8 @@ def test_personal_data_in_clear_is_found(landed: Emulation, monkeypatch: pytest.
         rows = expected(landed, topic, "day1", "day2").curated.values()
         affected = {row.source.message_id for row in rows if row.source.batch_seq == 2}
         wrong = failed(verdict, topic)
-        assert set(wrong) == {"personal data in clear", "rows of Curated"}
-        assert_names(wrong["personal data in clear"], affected, f"is in clear in iceberg_curated_db.{topic}")
+        assert set(wrong) == {"personal data in plain text", "rows of Curated"}
+        assert_names(wrong["personal data in plain text"], affected, f"is in plain text in iceberg_curated_db.{topic}")
         assert_names(wrong["rows of Curated"], affected, f"differs in {columns}")
 
 
@@ -352,8 +352,8 @@ def test_personal_data_in_clear_in_an_error_is_found(landed: Emulation, monkeypa
         errors = expected(landed, topic, "day1", "day2").errors
         affected = {message for message, failures in errors.items() if personal & {column for _, column in failures}}
         wrong = failed(verdict, topic)
-        assert set(wrong) == {"personal data in clear"}
-        assert_names(wrong["personal data in clear"], affected, "is in clear in iceberg_curated_db.errors")
+        assert set(wrong) == {"personal data in plain text"}
+        assert_names(wrong["personal data in plain text"], affected, "is in plain text in iceberg_curated_db.errors")
 
 
 PARSE_ERRORS, ERRORS = "leanops.iceberg_standardized_db.parse_errors", "leanops.iceberg_curated_db.errors"

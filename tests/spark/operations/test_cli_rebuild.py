@@ -91,8 +91,8 @@ def test_a_topic_is_rebuilt_rolled_back_and_caught_up_by_commands(leanops: Leano
     assert dry.err.splitlines() == [
         f"  Standardized goes back to snapshot {first}: 2 rows instead of 3",
         "  Curated is rebuilt from it",
-        "  undone: a rebuild and all batches since; RAW rows to be read again once it is resumed: 1",
-        "error: a rollback changes tables; confirm with --yes",
+        "  undone: a rebuild and all batches since; RAW rows to read again once the topic is resumed: 1",
+        "error: a rollback changes the tables; confirm with --yes",
     ]
     held = leanops("rollback", "orders", "--to", str(first), "--yes", code=1)
     assert "1 keys of iceberg_curated_db.orders would be missing" in held.err

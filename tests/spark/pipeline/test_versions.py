@@ -81,7 +81,7 @@ def test_a_copy_with_another_payload_is_a_duplicate_that_is_told(world: World) -
     assert (model.totals["duplicates"], model.totals["conflicting_copies"]) == (4, 2)
     world.publish("orders", [replace(altered, ingestion_ts=altered.ingestion_ts + 5)])
     result = world.cycle()["orders"]
-    assert [warning for warning in result.warnings if "1 of 1 duplicates hold another payload" in warning]
+    assert [warning for warning in result.warnings if "1 of 1 duplicate with another payload" in warning]
 
 
 def test_more_odd_rows_than_the_share_are_told_and_fewer_are_not(world: World) -> None:

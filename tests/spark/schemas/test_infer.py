@@ -99,7 +99,7 @@ def test_types_keys_and_personal_data_are_proposed_with_what_speaks_for_them(wor
     assert not columns["$.note"].get("cde")
     assert columns["$.order.items"]["cde"]
     assert columns["$.note"]["description"] == "STRING of up to 6 characters; in 25.0 % of events"
-    assert columns["$.order.items"]["description"] == "INT in all of 40 values; in all events; never missing"
+    assert columns["$.order.items"]["description"] == "INT in all 40 values; in all events; never missing"
     assert (found.rows, found.events, found.never_filled) == (EVENTS + 1, EVENTS, ("$.order.never",))
 
 

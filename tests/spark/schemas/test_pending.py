@@ -61,7 +61,8 @@ def test_a_restrictive_file_is_refused_where_too_many_rows_lack_a_value(orders: 
     verdict = take(orders, text(*columns, cde_error_rate_fail=0.1))
     assert [(one.code.value, one.pointer) for one in verdict.problems] == [("cde_missing", "/payload_columns/1/cde")]
     assert (
-        verdict.problems[0].message == "2 of 10 rows lack a critical value, 2 of them b, and cde_error_rate_fail is 0.1"
+        verdict.problems[0].message
+        == "critical values are missing in 2 of 10 rows (b in 2), and cde_error_rate_fail is 0.1"
     )
     assert orders.platform().schemas.versions("orders") == [1]
     assert take(orders, text(*columns, cde_error_rate_fail=0.2)).outcome == Outcome.ACTIVE

@@ -60,7 +60,7 @@ def test_drift_is_told_in_words_newest_first(leanops: Leanops, runtime: Embedded
         "schema version 3 no longer fills d INT",
         "schema version 3 adds c INT",
         "a stopped arriving: $.a, last seen as array or string",
-        "a changed: $.a arrives as array or string, before as string",
+        "a changed: $.a is now array or string, was string",
         "b is new: $.b, not in any event yet",
         "a is new: $.a, string",
     ]

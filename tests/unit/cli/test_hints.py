@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from leanops.domain.words import counted
 from leanops.entrypoints.cli.emulation.demo import print_next
-from leanops.entrypoints.cli.output import counted, near
+from leanops.entrypoints.cli.output import near
 from tests.unit.conftest import Leanops
 
 

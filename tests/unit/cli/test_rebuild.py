@@ -16,7 +16,7 @@ from tests.unit.conftest import Leanops
 
 STANDARD, CURATE = "iceberg_standardized_db.orders", "iceberg_curated_db.orders"
 REBUILD = Operation("op1", "orders", Work.REBUILD, "ada", NOW_MS, 1, previous=1, scope=Scope.BOTH)
-BEGUN = "rebuild begun at 2026-11-15 08:00:00 UTC by ada"
+BEGUN = "rebuild started at 2026-11-15 08:00:00 UTC by ada"
 
 
 def processed(runtime: Embedded, number: int, rows: int) -> int:
@@ -124,11 +124,11 @@ def test_a_rollback_shows_what_changes_and_does_nothing_until_it_is_confirmed(
     assert ran.err.splitlines() == [
         f"  Standardized goes back to snapshot {first}: 2 rows instead of 3",
         f"  Curated goes back to snapshot {earlier}, without 1 key it has now",
-        "  undone: 1 batch; RAW rows to be read again once it is resumed: 2",
-        "error: orders: 1 key would leave Curated until it is resumed; let it go with --accept-missing 1",
+        "  undone: 1 batch; RAW rows to read again once the topic is resumed: 2",
+        "error: orders: 1 key would leave Curated until the topic is resumed; allow it with --accept-missing 1",
     ]
     agreed = leanops("rollback", "orders", "--to", str(first), "--accept-missing", "1")
-    assert (agreed.code, agreed.err.splitlines()[-1]) == (2, "error: a rollback changes tables; confirm with --yes")
+    assert (agreed.code, agreed.err.splitlines()[-1]) == (2, "error: a rollback changes the tables; confirm with --yes")
     told = leanops("rollback", "orders", "--to", str(first), "--json")
     assert told.code == 2
     assert told.json == {
@@ -157,7 +157,7 @@ def test_a_rollback_between_ancestors_is_done_without_spark_and_leaves_the_topic
     assert ran.code == 0, ran.err
     assert ran.out.splitlines() == [
         f"orders: rolled back to snapshot {first}, 2 rows in Standardized",
-        "it stays paused; process what came after again with: leanops topics resume orders",
+        "the topic stays paused; to process the later events again, run: leanops topics resume orders",
     ]
     (topic,) = leanops("status", "--json").json["topics"]
     assert (topic["status"], topic["standardized_rows"], topic["lag_rows"], topic["balanced"]) == ("PAUSED", 2, 2, True)
@@ -210,7 +210,7 @@ def test_a_topic_without_tables_has_no_snapshots_to_show(leanops: Leanops, runti
         (True, Stage.GOING, None, "rebuilding", f"{BEGUN} is running (WORKER); the new tables are replacing the live"),
         (False, Stage.BUILDING, None, "rebuild stopped", f"{BEGUN} is unfinished; the next cycle resumes it"),
         (False, Stage.GOING, None, "rebuild stopped", "leanops rebuild orders --resume"),
-        (False, Stage.BUILDING, "2 keys; say yes", "waits for you", f"{BEGUN} waits: 2 keys; say yes"),
+        (False, Stage.BUILDING, "2 keys; say yes", "waits for a decision", f"{BEGUN} waits: 2 keys; say yes"),
     ],
 )
 def test_an_unfinished_operation_is_seen_with_what_to_do(

@@ -237,6 +237,6 @@ def test_a_disk_that_is_nearly_full_is_said_and_nothing_is_published(
     refused = leanops("publish", "orders", str(tmp_path / "e.jsonl"))
     assert (refused.code, refused.err.count("\n")) == (1, 1)
     assert refused.err.startswith("error: the queue accepts nothing: the disk has ")
-    assert "no events are taken in: the disk has " in leanops("status").out
+    assert "intake is stopped: the disk has " in leanops("status").out
     monkeypatch.delenv("LEANOPS_INGEST_MIN_FREE_MB")
     assert leanops("publish", "orders", str(tmp_path / "e.jsonl")).code == 0

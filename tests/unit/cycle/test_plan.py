@@ -116,7 +116,7 @@ def test_a_topic_with_an_unfinished_operation_waits_for_it(platform: Platform) -
     operation_log.begin(held_by(platform, acquire(platform, "topic/orders")), operation, Stage.BUILDING)
     found = plan(platform)
     assert found.outcome == Outcome.PAUSED
-    assert "rebuild begun at 2026-11-15 08:00:00 UTC by someone is unfinished" in str(found.reason)
+    assert "rebuild started at 2026-11-15 08:00:00 UTC by someone is unfinished" in str(found.reason)
 
 
 def test_a_paused_topic_says_why(platform: Platform) -> None:

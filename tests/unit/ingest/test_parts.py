@@ -98,7 +98,7 @@ def test_a_queue_whose_stream_is_away_holds_up_the_others_for_a_minute_once(runt
     assert runtime.queue.depth(dead_letter_queue("orders")).messages == 0
     lake.away = False
     assert part.turn() == 2
-    assert (part.problem(), said[-1]) == (None, "orders goes on")
+    assert (part.problem(), said[-1]) == (None, "orders resumes")
 
 
 def test_a_queue_that_another_worker_emptied_waits_no_longer(runtime: Embedded, time: Time) -> None:
@@ -174,9 +174,9 @@ def test_nothing_is_taken_in_while_the_disk_is_nearly_full_and_it_goes_on_by_its
     part = part_of(runtime, time.sleep, lambda _, text: said.append(text), now_s=time)
     send(runtime, "orders", "o1")
     free = 400_000_000
-    reason = "the disk has 400 MB free and min_free_mb is 1,000; free some space, and it resumes"
+    reason = "the disk has 400 MB free and min_free_mb is 1,000; it resumes once there is more space"
     assert [part.turn(), part.turn()] == [0, 0]
-    assert (part.problem(), said) == (f"nothing is received: {reason}", [f"nothing is received: {reason}"])
+    assert (part.problem(), said) == (f"intake is stopped: {reason}", [f"intake is stopped: {reason}"])
     with pytest.raises(QueueUnavailableError, match="400 MB free"):
         send(runtime, "orders", "o2")
     free = 1_000_000_000

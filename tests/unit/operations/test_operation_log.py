@@ -41,7 +41,7 @@ from tests.support.builders import NOW_MS, Clock, held_by, platform_in
 
 FIRST, SECOND = Lease("topic/orders", "one", 1), Lease("topic/orders", "two", 2)
 REBUILD = Operation("op1", "orders", Work.REBUILD, "ada", NOW_MS, 3, previous=3, scope=Scope.BOTH)
-BEGUN = "rebuild begun at 2026-11-15 08:00:00 UTC by ada"
+BEGUN = "rebuild started at 2026-11-15 08:00:00 UTC by ada"
 
 
 @pytest.fixture
@@ -186,14 +186,13 @@ def test_a_free_topic_is_free(platform: Platform) -> None:
         (
             Stage.BUILDING,
             None,
-            f"orders: {BEGUN} is unfinished; the next cycle resumes it, or resume it now with: leanops rebuild orders "
-            "--resume, or cancel it with: leanops rebuild orders --cancel",
+            f"orders: {BEGUN} is unfinished; the next cycle resumes it; to resume now: leanops rebuild orders "
+            "--resume; to cancel: leanops rebuild orders --cancel",
         ),
         (
             Stage.GOING,
             None,
-            f"orders: {BEGUN} is unfinished; the next cycle resumes it, or resume it now with: leanops rebuild orders "
-            "--resume",
+            f"orders: {BEGUN} is unfinished; the next cycle resumes it; to resume now: leanops rebuild orders --resume",
         ),
         (Stage.BUILDING, "2 keys; answer", f"orders: {BEGUN} waits: 2 keys; answer"),
     ],

@@ -167,7 +167,7 @@ def test_a_commit_of_another_number_of_rows_is_not_completed_but_parked(platform
     mark = watermark(what.source_to, 2, batch_id="b2", counts=counts, totals=Totals(read=3))
     begin(held_by(platform, LEASE), batch("b2", batch_seq=2))
     platform.catalog.append(STANDARD, [{"message_id": "m3"}], mark.summary())
-    with pytest.raises(UnbalancedBatchError, match="added 1 rows, not 8"):
+    with pytest.raises(UnbalancedBatchError, match="added 1 row, not 8"):
         complete_begun(held_by(platform, LEASE), "cycle-2", schema())
     stored = platform.state.get(ATTEMPTS, ("orders/standardized",))
     assert stored is not None

@@ -36,7 +36,7 @@ MULTIPLE_OF = RuleEntry(
     reads=Text,
     what="The value is a multiple of it.",
     reports="rule_multiple_of",
-    says="is no multiple of {}",
+    message="is no multiple of {}",
     refuses=lambda value, step: value % step != 0,
     is_relaxed=lambda new, old: old % new == 0,
     goes_with=lambda entry: entry.numbers == "exact",

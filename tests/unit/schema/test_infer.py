@@ -203,7 +203,7 @@ def test_a_path_with_a_name_of_the_engines_is_proposed_under_a_name_that_lint_ta
 def test_of_paths_that_share_a_name_the_commoner_is_kept() -> None:
     found = propose([seen("$.a_b", events=3), seen("$.a.b")], EVENTS, EVENTS)
     assert [column.path for column in found.columns] == ["$.a.b"]
-    assert found.notes == ("left out: $.a_b, for $.a.b has the same name",)
+    assert found.notes == ("left out: $.a_b, because $.a.b has the same name",)
 
 
 def test_numbers_that_the_cast_of_an_epoch_does_not_take_are_none() -> None:
@@ -238,7 +238,7 @@ def test_of_too_many_paths_the_commonest_are_proposed() -> None:
     found = propose([*rare, seen("$.z")], EVENTS, EVENTS)
     assert len(found.columns) == MOST_COLUMNS
     assert found.columns[-1].path == "$.z"
-    assert found.notes == ("left out: the 5,001 paths that the fewest events have",)
+    assert found.notes == ("left out: 5,001 paths with the fewest events",)
     assert schema_from_json(proposed_text("t", found), "draft")
 
 

@@ -147,7 +147,7 @@ def test_a_path_that_no_event_has_is_told_with_the_one_that_was_probably_meant()
     assert problems_on_rows(new, plan) == []
     text = "\n".join(plan_lines(plan))
     assert "status: $.payment.statusx is in 0 of 300 events; did you mean $.payment.status?" in text
-    assert "far: $.zzz is in 0 of 300 events; no event has a path like it" in text
+    assert "far: $.zzz is in 0 of 300 events; no event has a similar path" in text
 
 
 def test_a_key_that_no_event_has_is_refused_until_somebody_takes_it() -> None:
@@ -157,19 +157,29 @@ def test_a_key_that_no_event_has_is_refused_until_somebody_takes_it() -> None:
     (problem,) = problems_on_rows(new, plan)
     assert (problem.code, problem.pointer) == (Code.PATH_UNSEEN, "/keys/version")
     assert str(problem) == (
-        "/keys/version: $.updatedat is in 0 of 300 events; did you mean $.updatedAt? If it is to come: --accept-unseen"
+        "/keys/version: $.updatedat is in 0 of 300 events; did you mean $.updatedAt? If events will have $.updatedat "
+        "later, add --accept-unseen"
     )
     assert problems_on_rows(new, plan, accept_unseen=True) == []
     assert not plan.is_safe
     assert plan_lines(plan)[-1] == f"a deployment would refuse it: {problem}"
 
 
+def test_a_key_without_a_similar_path_may_still_come() -> None:
+    new = schema(column("a"), keys={"idempotency_key": "$.zzz"})
+    (unseen,) = unseen_paths(new, ["$.a"], 300, with_keys=True)
+    assert str(unseen.problem()) == (
+        "/keys/idempotency_key: $.zzz is in 0 of 300 events; no event has a similar path; if events will have $.zzz "
+        "later, add --accept-unseen"
+    )
+
+
 def test_what_a_deployment_would_refuse_is_no_plan_to_go_by() -> None:
-    renamed = Problem(Code.TABLE_RENAMED, "/table_name", "is 'a' today and cannot be renamed", "keep the name of today")
+    renamed = Problem(Code.TABLE_RENAMED, "/table_name", "is 'a' and cannot be renamed", "keep that name")
     plan = replace(PLAN, problems=(renamed,))
     assert not plan.is_safe
     assert plan_lines(plan)[-1] == (
-        "a deployment would refuse it: /table_name: is 'a' today and cannot be renamed; keep the name of today"
+        "a deployment would refuse it: /table_name: is 'a' and cannot be renamed; keep that name"
     )
     assert plan.as_json()["problems"][0]["code"] == "table_renamed"
 
@@ -191,7 +201,8 @@ def test_rows_that_lack_any_critical_value_are_counted_as_a_batch_counts_them(mo
     new = schema(column("a", cde=True), column("b", cde=True), policies={"cde_error_rate_fail": most})
     found = list(missing_values(new, plan))
     assert [problem.pointer for problem in found] == told
-    assert all("50 of 100 rows lack a critical value, 25 of them" in problem.message for problem in found)
+    messages = [f"critical values are missing in 50 of 100 rows ({name} in 25), and" for name in "ab"]
+    assert all(problem.message.startswith(message) for problem, message in zip(found, messages, strict=False))
 
 
 def test_many_reasons_are_cut_and_counted() -> None:

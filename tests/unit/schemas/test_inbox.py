@@ -56,7 +56,7 @@ def audit(platform: Platform) -> list[tuple[Any, ...]]:
 def test_a_good_file_becomes_active_and_is_taken_away(platform: Platform, folder: Folder) -> None:
     verdict = take(platform, folder, schema_text())
     assert (verdict.outcome, verdict.version) == (Outcome.ACTIVE, 1)
-    assert verdict.sentence() == "orders: new.json is schema version 1 now"
+    assert verdict.sentence() == "orders: new.json is now schema version 1"
     assert platform.schemas.active("orders") == schema()
     assert list(folder.names("")) == ["orders/active/schema.json", "orders/archive/schema.v1.json"]
     assert registry(platform) == Topic("orders", "READY", True, 1, None)
@@ -308,7 +308,7 @@ def test_a_file_waits_while_an_operation_that_failed_is_not_due_again(platform: 
     record_failure(platform, "orders", OPERATION, "no space left")
     verdict = take(platform, folder, schema_text(column("d")))
     assert (verdict.outcome, unfinished_operation(platform, "orders") is None) == (Outcome.WAITING, False)
-    assert "deploy begun at" in (verdict.reason or "")
+    assert "deploy started at" in (verdict.reason or "")
 
 
 def test_what_a_person_began_and_another_process_finished_is_in_the_audit_log(platform: Platform) -> None:

@@ -45,7 +45,7 @@ def test_serve_takes_a_file_once_it_has_stopped_changing(platform: Platform, fol
     assert part.turn() == 0
     watch.now += 0.5
     assert part.turn() == 1
-    assert told == ["orders: new.json is schema version 1 now"]
+    assert told == ["orders: new.json is now schema version 1"]
     assert (part.turn(), part.problem()) == (0, None)
 
 
@@ -66,7 +66,7 @@ def test_a_file_that_cannot_be_taken_stops_no_other_and_is_told_once(platform: P
     assert (part.problem() or "").startswith("orders: new.json cannot be taken: schemas/orders/active/schema.json")
     folder.delete("orders/active/schema.json")
     assert (part.turn(), part.problem()) == (1, None)
-    assert told[-1] == "orders: new.json is schema version 1 now"
+    assert told[-1] == "orders: new.json is now schema version 1"
 
 
 def test_a_file_that_waits_for_its_topic_is_told_once(platform: Platform, folder: Folder) -> None:
@@ -101,7 +101,8 @@ def test_a_copy_that_stalls_is_waited_for_and_a_text_that_stays_no_json_is_refus
     part.turn()
     watch.now += 30
     assert part.turn() == 1
-    assert [line.partition(": ")[2][:21] for line in told] == ["new.json is schema ve", "half.json is refused:"]
+    outcomes = [line.partition(": ")[2].split()[:3] for line in told]
+    assert outcomes == [["new.json", "is", "now"], ["half.json", "is", "refused:"]]
 
 
 def test_a_file_that_breaks_the_one_who_takes_it_stops_no_other(platform: Platform, folder: Folder) -> None:
@@ -122,7 +123,7 @@ def test_a_file_that_breaks_the_one_who_takes_it_stops_no_other(platform: Platfo
         watch.now += 2
     assert [line.split(" from the engine")[0] for line in told] == [
         "orders: new.json cannot be taken: ZeroDivisionError",
-        "users: new.json is schema version 1 now",
+        "users: new.json is now schema version 1",
     ]
     assert (part.problem() or "").startswith("orders: new.json cannot be taken")
     assert platform.schemas.pending() == [Pending("orders", "new.json")]

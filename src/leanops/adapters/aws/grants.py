@@ -12,7 +12,7 @@ from leanops.ports.files import ARCHIVE, CLAIMS
 
 @dataclass(frozen=True)
 class Grant:
-    """Actions on one kind of resource; a `*` in its name stands for anything."""
+    """Actions on one kind of resource; a `*` in its name matches anything."""
 
     resource: str
     actions: tuple[str, ...]

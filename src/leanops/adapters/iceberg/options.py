@@ -16,7 +16,7 @@ class TaskRules:
 
     task_rows: Annotated[int, Ge(1), "Rows one task reads; a larger batch is shuffled by key."] = 25_000
     task_bytes: Annotated[int, Ge(1), "Bytes of files one task reads, as they are stored."] = 8 << 20
-    task_memory: Annotated[int, Ge(1), "Bytes of rows a task holds at once; more of them wait in a file."] = 128 << 20
+    task_memory: Annotated[int, Ge(1), "Bytes of rows a task holds in memory; more wait in a file."] = 128 << 20
     fold_files: Annotated[int, Ge(2), "Files of similar size, or delete files of one file, that a cycle folds."] = 8
 
 

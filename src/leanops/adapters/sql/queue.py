@@ -88,7 +88,9 @@ class SqlQueue:
         if reason := self._shortage():
             raise QueueUnavailableError(f"the queue accepts nothing: {reason}")
         if any(len(message.body) > self.max_bytes for message in messages):
-            raise PermanentError(f"a message is larger than the {self.max_bytes} bytes a queue takes; claim-check it")
+            raise PermanentError(
+                f"a message is larger than the {self.max_bytes:,} bytes a queue accepts; send it by claim check"
+            )
         by_queue: dict[str, list[bytes]] = defaultdict(list)
         for message in messages:
             by_queue[message.queue].append(message.body)

@@ -62,7 +62,7 @@ class Databases:
     standardized: Annotated[str, "Database of the Standardized tables."] = "iceberg_standardized_db"
     curated: Annotated[str, "Database of the Curated tables."] = "iceberg_curated_db"
     ops: Annotated[str, "Database of the operational tables."] = "ops_db"
-    shadow: Annotated[str, "Database of tables that are built, not live yet."] = "iceberg_shadow_db"
+    shadow: Annotated[str, "Database of tables that are being built and not live yet."] = "iceberg_shadow_db"
 
     def raw_table(self, topic: str) -> str:
         return f"{self.raw}.{table_stem(topic)}_staging"

@@ -43,7 +43,7 @@ def _free_name(path: str, taken: set[str]) -> str:
 
 
 def is_unusable(name: str, system: Collection[str]) -> bool:
-    """Whether a payload column must not go on under its name, though an earlier version gave it."""
+    """Whether a payload column must not keep its name, though an earlier version gave it."""
     return name in system or breaks_merge(name)
 
 

@@ -77,8 +77,8 @@ def contradictions_in(value: Any, broken: set[str], *, is_kept: bool = False) ->
     paths |= {name: path_from_text(keys[name]) for name in _KEYS if keys.get(name) is not None}
     yield from _keys(paths)
     if keys.get("version_format") is not None and "version" not in keys:
-        message = "there is a format, and no path of the version"
-        yield Problem(Code.CONTRADICTION, "/keys/version_format", message, "name keys.version, or leave it out")
+        message = "version_format is set without keys.version"
+        yield Problem(Code.CONTRADICTION, "/keys/version_format", message, "set keys.version, or leave it out")
     yield from _collisions(paths, drafts)
     yield from _in_clear(paths, keys, drafts)
 
@@ -149,8 +149,10 @@ def _typed(draft: Draft, kind: ColumnType) -> Iterator[Problem]:
         wanted = next(name for name, entry in TYPES.items() if draft.format in entry.formats)
         yield Problem(Code.BAD_FORMAT, f"{draft.pointer}/format", message, f"leave it out, or make the type {wanted}")
     if draft.pii in ("hmac", "mask") and kind != TEXT:
-        message = f"{quoted(draft.pii)} makes a text, and the type is {kind}"
-        yield Problem(Code.PII_NEEDS_STRING, f"{draft.pointer}/pii", message, "make the type STRING, or pii drop")
+        message = f"{quoted(draft.pii)} produces text, but the type is {kind}"
+        yield Problem(
+            Code.PII_NEEDS_STRING, f"{draft.pointer}/pii", message, 'make the type STRING, or set pii to "drop"'
+        )
 
 
 def _limits(draft: Draft) -> Generator[Problem, None, Limits]:
@@ -221,7 +223,7 @@ def _broken(draft: Draft, limits: Limits, text: str, value: Any) -> Iterator[str
     """Messages for the rules that a text of the file breaks; none where the text has no value."""
     for name, limit in limits.items():
         if value is not None and is_refused(name, limit, text, value):
-            yield f"{quoted(text)} {RULES[name].says.format(quoted(str(draft.rules[name])))}"
+            yield f"{quoted(text)} {RULES[name].message.format(quoted(str(draft.rules[name])))}"
 
 
 def _envelope(columns: Sequence[Any]) -> Iterator[Problem]:
@@ -274,10 +276,10 @@ def _measures(measures: Sequence[Any], drafts: Sequence[Draft]) -> Iterator[Prob
 def _measure(pointer: str, draft: Draft) -> Iterator[Problem]:
     if draft.pii is not None:
         message = f"{draft.name} is PII, and its totals would show it"
-        yield Problem(Code.PII_AS_MEASURE, pointer, message, "take it out of the measures, or its pii away")
+        yield Problem(Code.PII_AS_MEASURE, pointer, message, "take it out of the measures, or remove its pii")
     elif draft.type is not None and draft.type.entry.numbers is None:
         message = f"{draft.name} is {draft.type}, which has no total"
-        yield Problem(Code.MEASURE_NOT_NUMBER, pointer, message, "give it a type of numbers, or take it out")
+        yield Problem(Code.MEASURE_NOT_NUMBER, pointer, message, "give it a numeric type, or take it out")
 
 
 def _keys(paths: Mapping[str, str]) -> Iterator[Problem]:
@@ -291,16 +293,16 @@ def _keys(paths: Mapping[str, str]) -> Iterator[Problem]:
 
 
 def _in_clear(paths: Mapping[str, str], keys: Mapping[str, Any], drafts: Sequence[Draft]) -> Iterator[Problem]:
-    """Values that are PII in one column and are in clear elsewhere."""
+    """Values that are PII in one column and plain text elsewhere."""
     sealed = [draft for draft in drafts if draft.pii is not None]
     for name, path in paths.items():
         holder = next((draft for draft in sealed if draft.reads(path)), None)
         if holder is None or (name == "idempotency_key" and keys.get("pii") is not None):
             continue
         pointer = f"/keys/{name}" if name in keys else f"{holder.pointer}/pii"
-        message = f"the path of the {_KEYS[name]} is PII in {holder.pointer} and would be in clear"
+        message = f"the path of the {_KEYS[name]} is PII in {holder.pointer} and would be in plain text"
         hint = 'set keys.pii to "hmac"' if name == "idempotency_key" else "name another path"
-        yield Problem(Code.PII_KEY_IN_CLEAR, pointer, message, f"{hint}, or take the column's pii away")
+        yield Problem(Code.PII_KEY_IN_CLEAR, pointer, message, f"{hint}, or remove the column's pii")
     key = paths.get("idempotency_key") if keys.get("pii") is not None else None
     for draft in drafts:
         if draft.pii is not None:
@@ -308,7 +310,7 @@ def _in_clear(paths: Mapping[str, str], keys: Mapping[str, Any], drafts: Sequenc
         holders = [other.pointer for other in sealed if draft.reads_like(other)]
         holders += ["/keys"] if key is not None and draft.reads(key) else []
         if holders:
-            message = f"holds what is PII in {holders[0]}, and would show it in clear"
+            message = f"holds what is PII in {holders[0]}, and would show it in plain text"
             where = "path" if draft.has_path else "name"
             yield Problem(Code.PII_IN_CLEAR, f"{draft.pointer}/{where}", message, "give this column its pii too")
 

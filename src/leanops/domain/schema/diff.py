@@ -10,6 +10,7 @@ from pydantic import BaseModel
 from leanops.domain.schema.model import Keys, PayloadColumn, Schema
 from leanops.domain.schema.rules import RULES, compared_by
 from leanops.domain.schema.types import TEXT, ColumnType, is_widening
+from leanops.domain.words import counted
 
 
 class Kind(StrEnum):
@@ -67,7 +68,7 @@ def difference(active: Schema | None, new: Schema) -> Difference:
     if active is None:
         # Rows that were standardized before there was a schema have the default keys and contract.
         changes = [*_keys(Keys(), new.keys), *_contract("evolve", new.policies.unknown_fields)]
-        what = f"first schema, {len(new.payload_columns)} columns into {new.table_name}"
+        what = f"first schema, {counted(len(new.payload_columns), 'column')} into {new.table_name}"
         return Difference((Change(Kind.FIRST, "", what, needs_raw=any(change.needs_raw for change in changes)),))
     return Difference(
         (

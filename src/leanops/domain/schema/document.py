@@ -173,4 +173,4 @@ def _encodable(value: Any, pointer: str, problems: list[Problem]) -> Any:
 
 
 def _lone_surrogate(pointer: str) -> Problem:
-    return Problem(Code.NOT_UTF8, pointer, "holds half of a character (a lone surrogate)", "write the character itself")
+    return Problem(Code.NOT_UTF8, pointer, "contains half a character (a lone surrogate)", "write the character itself")

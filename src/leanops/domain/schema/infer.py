@@ -13,6 +13,7 @@ from leanops.domain.schema.casts import DateFormat
 from leanops.domain.schema.parse import DEFAULT_KEY_PATH, DEFAULT_PERIOD_PATHS
 from leanops.domain.schema.types import TEXT, TYPES, ColumnType
 from leanops.domain.table.definitions import CURATED_SYSTEM_COLUMNS, is_engine_name
+from leanops.domain.words import counted
 
 SCALES = (2, 4, 6, 10, 18)
 """Decimals a DECIMAL may get; a number that needs more is a DOUBLE."""
@@ -146,9 +147,9 @@ def _apart(seen: Sequence[Seen], key: str) -> tuple[list[Seen], list[str]]:
     kept = {name: max(group, key=lambda leaf: leaf.events).path for name, group in by_name.items()}
     kept[plain_name(key)] = key
     left = [leaf for leaf in seen if kept[plain_name(leaf.path)] != leaf.path]
-    notes = [f"left out: {leaf.path}, for {kept[plain_name(leaf.path)]} has the same name" for leaf in left]
+    notes = [f"left out: {leaf.path}, because {kept[plain_name(leaf.path)]} has the same name" for leaf in left]
     more = len(notes) - _MOST_NOTES
-    notes[_MOST_NOTES:] = [f"left out: {more:,} more that share a name with another path"] if more > 0 else []
+    notes[_MOST_NOTES:] = [f"left out: {counted(more, 'more path')} with the name of another"] if more > 0 else []
     return [leaf for leaf in seen if kept[plain_name(leaf.path)] == leaf.path], notes
 
 
@@ -162,7 +163,7 @@ def _commonest(seen: Sequence[Seen]) -> tuple[list[Seen], list[str]]:
             break
         kept.add(leaf.path)
     left = len(seen) - len(kept)
-    notes = [f"left out: the {left:,} paths that the fewest events have"] if left else []
+    notes = [f"left out: {counted(left, 'path')} with the fewest events"] if left else []
     return [leaf for leaf in seen if leaf.path in kept], notes
 
 
@@ -173,7 +174,7 @@ def _column(seen: Seen, name: str, events: int) -> InferredColumn:
     if pii:
         reasons.append(f"PII by its {pii[1]}")
         if guess.type != TEXT:
-            reasons.append("STRING, for only a text can be hidden")
+            reasons.append("STRING, because only text can be masked")
             guess = Guess(TEXT, guess.reason)
     is_critical = events >= ENOUGH and seen.events == events and not seen.blank and ARRAY not in seen.kinds
     if is_critical:
@@ -189,9 +190,9 @@ def guess_type(seen: Seen) -> Guess:
         return Guess(TEXT, _why_text(seen))
     # Numbers that are moments are numbers too.
     kind, form = min(fitting, key=lambda tried: len(tried[0].entry.formats) == 1)
-    unsure = [f", and as {also.value} too: say which" for other, also in fitting if other == kind and also != form]
+    unsure = [f", and as {also.value} too: choose one" for other, also in fitting if other == kind and also != form]
     kind = kind._replace(precision=min(kind.precision, max(18, seen.digits + _ROOM + kind.scale)))
-    reason = f"{_written(kind, form)} in all of {seen.events:,} values{''.join(unsure[:1])}"
+    reason = f"{_written(kind, form)} in all {counted(seen.events, 'value')}{''.join(unsure[:1])}"
     return Guess(kind, reason, form)
 
 
@@ -218,10 +219,10 @@ def _why_text(seen: Seen) -> str:
     if seen.kinds == {ARRAY}:
         return "arrays, as their JSON text"
     if seen.kinds == {NUMBER}:
-        return f"STRING, for no number type takes all of {seen.events:,} values"
+        return f"STRING, because no number type accepts all {counted(seen.events, 'value')}"
     if seen.kinds != {STRING}:
-        return f"STRING, for it is {' and '.join(sorted(seen.kinds))}"
-    are_numbers = ", numbers that were sent as texts" if seen.all_are(ColumnType("DOUBLE")) else ""
+        return f"STRING, because it is {' and '.join(sorted(seen.kinds))}"
+    are_numbers = ", numbers sent as strings" if seen.all_are(ColumnType("DOUBLE")) else ""
     odd = ", some with leading zeros" if seen.leading_zeros else are_numbers
     return f"STRING of up to {seen.longest:,} characters{odd}"
 
@@ -294,7 +295,7 @@ def _key(seen: Sequence[Seen], events: int, keyed: int) -> tuple[dict[str, str],
 
 
 def _version_and_period(seen: Sequence[Seen], events: int, key: str) -> dict[str, str]:
-    """Version and period are kept in clear, each at a path of its own."""
+    """Version and period are kept in plain text, each at a path of its own."""
     keys = {}
     version = _likely_version([leaf for leaf in seen if _is_free(leaf, [key])], events)
     if version:

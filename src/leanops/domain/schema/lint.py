@@ -61,7 +61,7 @@ def _problems(file: str, text: str) -> tuple[Problem, ...]:
 
 
 def sealed_key_problems(schema: Schema) -> Iterator[Problem]:
-    """Columns with rules or a mask that only a key in clear could meet; files that are active already may have them."""
+    """Columns with rules or a mask that only a key in plain text could meet; active files may have them already."""
     for at, column in enumerate(schema.payload_columns):
         asks = "rules" if column.rules.written else "pii" if column.pii == "mask" else None
         if asks and schema.reads_sealed_key(column):

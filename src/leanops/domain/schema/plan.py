@@ -61,11 +61,13 @@ class Unseen:
 
     @property
     def hint(self) -> str:
-        return f"did you mean {self.nearest}?" if self.nearest else "no event has a path like it"
+        return f"did you mean {self.nearest}?" if self.nearest else "no event has a similar path"
 
     def problem(self) -> Problem:
         """Why a deployment refuses it, where it is a key's."""
-        return Problem(Code.PATH_UNSEEN, self.pointer, self.what, f"{self.hint} If it is to come: --accept-unseen")
+        later = f"f events will have {self.path} later, add --accept-unseen"
+        hint = f"{self.hint} I{later}" if self.nearest else f"{self.hint}; i{later}"
+        return Problem(Code.PATH_UNSEEN, self.pointer, self.what, hint)
 
 
 def unseen_paths(schema: Schema, seen: Collection[str], events: int, *, with_keys: bool) -> tuple[Unseen, ...]:

@@ -16,7 +16,7 @@ About = Literal["value", "text", "length"]
 
 
 class Test(StrEnum):
-    """The tests that a column of cells can be held against at once; any other is made cell by cell."""
+    """The tests that can be made on a column of cells at once; any other is made cell by cell."""
 
     LESS = "is less"
     MORE = "is more"
@@ -34,7 +34,7 @@ class RuleEntry:
     """Documentation: what the limit is."""
     reports: str
     """What the error table names it."""
-    says: str
+    message: str
     """The message for a value that breaks it."""
     refuses: Callable[[Any, Any], bool]
     """Whether what it is about breaks the limit."""
@@ -43,7 +43,7 @@ class RuleEntry:
     is_relaxed: Callable[[Any, Any], bool] = lambda _new, _old: False
     """Whether all that an old limit took passes a new one that is not the same."""
     about: About = "value"
-    """What is held against the limit: the value, or the text as it arrives or its length."""
+    """What is compared with the limit: the value, or the text as it arrives or its length."""
     up_to: str | None = None
     """The rule that is its other end."""
     fault: Callable[[Any], str | None] = lambda _limit: None
@@ -51,22 +51,24 @@ class RuleEntry:
     goes_with: Callable[[TypeEntry], bool] = lambda _: True
 
 
-def _end(test: Test, what: str, reports: str, says: str, up_to: str | None = None, *, of: About = "value") -> RuleEntry:
+def _end(
+    test: Test, what: str, reports: str, message: str, up_to: str | None = None, *, of: About = "value"
+) -> RuleEntry:
     """A rule about the least or the greatest value or length."""
     is_beyond = operator.lt if test == Test.LESS else operator.gt
-    return RuleEntry(Text if of == "value" else Length, what, reports, says, is_beyond, test, is_beyond, of, up_to)
+    return RuleEntry(Text if of == "value" else Length, what, reports, message, is_beyond, test, is_beyond, of, up_to)
 
 
 RULES: dict[str, RuleEntry] = {
     "min": _end(
-        Test.LESS, "The least value; a limit of a DATE or TIMESTAMP is ISO 8601.", "rule_min", "is less than {}", "max"
+        Test.LESS, "The minimum value; for a DATE or TIMESTAMP in ISO 8601.", "rule_min", "is less than {}", "max"
     ),
-    "max": _end(Test.MORE, "The greatest value.", "rule_max", "is more than {}"),
+    "max": _end(Test.MORE, "The maximum value.", "rule_max", "is more than {}"),
     "allowed": RuleEntry(
         reads=tuple[Text, ...],
-        what="The only values taken.",
+        what="The only accepted values.",
         reports="rule_allowed",
-        says="is not an allowed value",
+        message="is not an allowed value",
         refuses=lambda value, allowed: value not in allowed,
         test=Test.OTHER,
         is_relaxed=operator.gt,
@@ -75,18 +77,16 @@ RULES: dict[str, RuleEntry] = {
         reads=str,
         what="A regular expression of RE2 that the whole text must match.",
         reports="rule_pattern",
-        says="does not match the pattern",
+        message="does not match the pattern",
         refuses=lambda text, pattern: not matches(pattern, text),
         test=Test.NO_MATCH,
         about="text",
         fault=fault_of,
     ),
     "min_length": _end(
-        Test.LESS, "The least number of characters.", "rule_length", "is shorter than {}", "max_length", of="length"
+        Test.LESS, "The minimum number of characters.", "rule_length", "is shorter than {}", "max_length", of="length"
     ),
-    "max_length": _end(
-        Test.MORE, "The greatest number of characters.", "rule_length", "is longer than {}", of="length"
-    ),
+    "max_length": _end(Test.MORE, "The maximum number of characters.", "rule_length", "is longer than {}", of="length"),
 }
 
 

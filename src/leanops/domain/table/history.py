@@ -82,7 +82,7 @@ class Timeline:
     """Timelines before this one, newest first, and the last batch number of each that is still part of the table."""
 
     def fork(self, name: str, batch_seq: int) -> "Timeline":
-        """The timeline that goes on from a batch of this one."""
+        """The timeline that continues from a batch of this one."""
         return Timeline(name, ((self.name, batch_seq), *self.forks)[:_KEPT_FORKS])
 
     def holds(self, name: str, batch_seq: int) -> bool:

@@ -160,17 +160,17 @@ class UnfinishedOperation:
 
     @property
     def begun(self) -> str:
-        """What was begun, when and by whom."""
+        """What was started, when and by whom."""
         at = datetime.fromtimestamp(self.operation.begun_ms / 1000, UTC)
-        return f"{self.operation.work.value} begun at {at:%Y-%m-%d %H:%M:%S} UTC by {self.operation.actor}"
+        return f"{self.operation.work.value} started at {at:%Y-%m-%d %H:%M:%S} UTC by {self.operation.actor}"
 
     def sentence(self) -> str:
         """What blocks the topic, and what to do."""
         if self.blocked:
             return f"{self.begun} waits: {self.blocked}"
         again = f"leanops rebuild {self.operation.topic}"
-        undo = f", or cancel it with: {again} --cancel" if self.stage == Stage.BUILDING else ""
-        return f"{self.begun} is unfinished; the next cycle resumes it, or resume it now with: {again} --resume{undo}"
+        undo = f"; to cancel: {again} --cancel" if self.stage == Stage.BUILDING else ""
+        return f"{self.begun} is unfinished; the next cycle resumes it; to resume now: {again} --resume{undo}"
 
 
 def unfinished_from(row: Mapping[str, object]) -> UnfinishedOperation | None:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from leanops.domain.table.batch import CURATED
+from leanops.domain.words import counted
 
 FEW = 10
 """Fewer quarantined rows are not judged by their share: one row of a batch of four would be a quarter."""
@@ -29,9 +30,9 @@ def of_standardized(counts: Mapping[str, int], share: float) -> list[str]:
         f"{counts[name]:,} of {read:,} rows {what}" for name, what in _ODD.items() if counts.get(name, 0) > read * share
     ]
     if counts.get("conflicting_copies"):
-        copies = f"{counts['conflicting_copies']:,} of {counts.get('duplicates', 0):,} duplicates"
+        copies = f"{counts['conflicting_copies']:,} of {counted(counts.get('duplicates', 0), 'duplicate')}"
         reason = "a message id was used twice, and the first payload is kept"
-        warnings.append(f"{copies} hold another payload than the message they repeat: {reason}")
+        warnings.append(f"{copies} with another payload than the message repeated: {reason}")
     if counts.get("unplaced_paths"):
         paths = f"{counts['unplaced_paths']:,} or more paths"
         warnings.append(f"{paths} are beyond the column limits; their values are in _rescued")

@@ -61,7 +61,7 @@ class Leaf:
     rules: Mapping[str, Any] = field(default_factory=dict)
     pii: str | None = None
     shape: str | None = None
-    """A regular expression that finds personal data in clear, wherever it is."""
+    """A regular expression that finds personal data in plain text, wherever it is."""
     wrong: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """Rule → values, as JSON, that break this rule and no other."""
 

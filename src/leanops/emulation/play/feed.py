@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from leanops.domain.errors import EmulationError, QueueStoppedError
 from leanops.domain.event.envelope import Envelope
+from leanops.domain.words import counted
 from leanops.emulation import ledger
 from leanops.emulation.events.generator import Message
 from leanops.emulation.play.crew import end_with_parent
@@ -146,7 +147,7 @@ def land(
     if problem := delivery.problem():
         raise EmulationError(f"a table accepts none of its events: {problem}")
     if left := runtime.background().delivery.claimed:
-        raise EmulationError(f"a worker has claimed {left:,} records of the delivery buffer and does not land them")
+        raise EmulationError(f"a worker has claimed {counted(left, 'record')} of the delivery buffer and lands none")
     archive_and_drain(runtime.platform, runtime.queue, runtime.files)
 
 
@@ -163,7 +164,7 @@ def _process(runtime: Embedded, made: Sequence["Future[int]"], stopping: threadi
         if is_made and not left:
             return
         if is_made and time.monotonic() > moved + patience_s:
-            raise EmulationError(f"none of {left:,} messages left its queue for {patience_s:.0f} s")
+            raise EmulationError(f"{counted(left, 'message')} stayed in the queues for {patience_s:.0f} s")
         time.sleep(IDLE_S)
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from leanops.domain.errors import EmulationError
 from leanops.domain.table.history import rows_in
 from leanops.domain.table.outcome import Outcome
+from leanops.domain.words import counted
 from leanops.emulation.play.crew import LOGS, Crew
 from leanops.emulation.play.pace import Kills, Pace
 from leanops.emulation.play.phases import Emulation
@@ -165,8 +166,8 @@ class Soak:
         if time.monotonic() - self._reported < LOOK_S:
             return
         self._reported = time.monotonic()
-        state = f"{sent:,} sent, {sum(self._left().values()):,} on their way, {self._batches():,} batches"
-        self._emulation.progress(f"{SOAK}: {state}, {crew.kills.total()} kills", min(1.0, share))
+        state = f"{sent:,} sent, {sum(self._left().values()):,} on their way, {counted(self._batches(), 'batch')}"
+        self._emulation.progress(f"{SOAK}: {state}, {counted(crew.kills.total(), 'kill')}", min(1.0, share))
 
     def _left(self) -> dict[str, int]:
         """The number of events that are not in their table yet, by where they are."""

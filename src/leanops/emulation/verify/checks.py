@@ -47,10 +47,10 @@ class Checks:
         yield refusals.unparsed()
         yield layers.columns(seen.paths.keys())
         yield layers.standardized(standardized, seen.paths)
-        yield self._once("keys of Standardized, across periods", "found_standardized", "record_key")
+        yield self._once("keys of Standardized, over all periods", "found_standardized", "record_key")
         yield self._counts("batches of Standardized", standardized, "standardized_count")
         yield layers.curated(curated)
-        yield self._once("keys of Curated, across periods", "found_curated", "idempotency_key")
+        yield self._once("keys of Curated, over all periods", "found_curated", "idempotency_key")
         yield self._behind()
         yield refusals.quarantined()
         yield self._counts("batches of Curated", curated, "curated_count")
@@ -58,7 +58,7 @@ class Checks:
         yield drifted.compare(lines, self._drift(), layers.paths)
         tables = {**refusals.tables, "found_curated": layers.tables["curated"]}
         clear = [wrong for name, table in tables.items() for wrong in fates.in_clear(name, table, [fates.profile])]
-        yield Check.none("personal data in clear", clear)
+        yield Check.none("personal data in plain text", clear)
 
     def _raw(self) -> Check:
         """RAW has every message as it was sent, as often and at the times it was sent, and nothing else."""

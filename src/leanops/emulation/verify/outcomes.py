@@ -3,6 +3,7 @@
 from contextlib import closing
 from pathlib import Path
 
+from leanops.domain.words import counted
 from leanops.emulation import ledger
 from leanops.emulation.scenario import QUEUE, SOAK, Scenario
 from leanops.emulation.verify.boundaries import COUNTS
@@ -67,7 +68,7 @@ class Outcomes:
             for name in names
             if name not in run.counts
         ]
-        return Check.of("batches follow one another", len(runs), len(runs), wrong)
+        return Check.of("no gap between batches", len(runs), len(runs), wrong)
 
     def _extra(self, kills: int) -> Check:
         """No message has more extra copies than there were kills."""
@@ -83,14 +84,15 @@ class Outcomes:
     def _moved(self, phase: str, parts: str) -> Check:
         """The batches that read a phase moved the rows to other periods that the ledger says, and at least one."""
         batches = {number for (number,) in self.fates.rows(_READING.format(parts))}
-        counted = dict(self.fates.rows("SELECT batch, cross_period FROM curated_count"))
-        expected = sum(counted[number] for number in batches)
+        movers_of = dict(self.fates.rows("SELECT batch, cross_period FROM curated_count"))
+        expected = sum(movers_of[number] for number in batches)
         moved = sum(run.counts.get("cross_period", 0) for run in self.boundaries.curated if run.number in batches)
         (movers,) = self.fates.rows(_MOVERS.format(parts))[0]
         # Before its cycle a phase has moved nothing yet.
         must_move = self.scenario.is_processed and movers >= MOVERS[phase]
         is_right = moved == expected and (moved > 0 or not must_move)
-        wrong = () if is_right else (Wrong("-", f"{phase} moved {moved:,} rows to another period, not {expected:,}"),)
+        message = f"{phase} moved {counted(moved, 'row')} to another period, not {expected:,}"
+        wrong = () if is_right else (Wrong("-", message),)
         return Check(f"rows moved to other periods, {phase}", expected, moved, len(wrong), wrong)
 
 
@@ -106,7 +108,7 @@ def copies_by_kills(scenario: Scenario, extra: int) -> tuple[Check, ...]:
     # A killed worker had a receive in flight, or a flush.
     in_flight = {"processor": MESSAGES_PER_RECEIVE, "delivery": BACK_S * scenario.rate}
     held = sum(scenario.kills.get(name, 0) * events for name, events in in_flight.items())
-    message = f"{extra:,} rows of RAW too many; the killed workers held {held:,} at most"
+    message = f"{counted(extra, 'row')} of RAW too many; the killed workers held {held:,} at most"
     wrong = (Wrong("-", message),) if extra > held else ()
     return (Check("copies made by kills, together", extra, extra, len(wrong), wrong),)
 
@@ -123,7 +125,7 @@ def strays(runtime: Embedded, scenario: Scenario) -> tuple[Check, ...]:
             rows = f"SELECT {message} FROM shared WHERE coalesce(topic_name NOT IN ({known}), true) ORDER BY 1"
             foreign += [Wrong(name, f"is in {table} under an unknown topic") for (name,) in tables.rows(rows)]
             clear += tables.in_clear("shared", table, scenario.names().values()) if table in errors else []
-    return Check.none("rows of no topic", foreign), Check.none("personal data in clear in all errors", clear)
+    return Check.none("rows of no topic", foreign), Check.none("personal data in plain text in any error row", clear)
 
 
 _FOUND_FATE = """

@@ -156,7 +156,7 @@ class Tables(Database):
         columns = [column for column, kind, *_ in self.rows(f"DESCRIBE {name}") if "VARCHAR" in kind]
         texts = ", ".join(f"{identifier(column)}::VARCHAR" for column in columns if column != "filename")
         clear = f"SELECT coalesce(message_id, '-') FROM {name} WHERE regexp_matches(concat_ws(' ', {texts}), ?)"
-        return [Wrong(message, f"is in clear in {table}") for (message,) in self.rows(clear, [shapes])]
+        return [Wrong(message, f"is in plain text in {table}") for (message,) in self.rows(clear, [shapes])]
 
 
 def text(value: str) -> str:

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from leanops.domain.words import counted
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -104,11 +106,6 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[Any]], *, groupe
             screen.print()
         for column, cell in zip(columns, row, strict=True):
             screen.print(f"{column:<{width}}  ", cell, sep="")
-
-
-def counted(number: int, noun: str) -> str:
-    """`1 event`, `2 events`, `2 batches`."""
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}{'es' if noun.endswith('ch') else 's'}"
 
 
 def tally(values: Iterable[str]) -> str:

@@ -35,7 +35,7 @@ class BridgeRules:
     mb: Annotated[int, Ge(1), "Megabytes in flight at which a bridge stops reading."] = 64
     messages: Annotated[int, Ge(1), "Messages in flight at which a bridge stops reading."] = 20_000
     events_per_message: Annotated[int, Ge(1), Le(1_000), "Events that may share one queue message."] = 1
-    lease_s: Annotated[int, Ge(10), Le(600), "Seconds a message is the bridge's; extended in time."] = 60
+    lease_s: Annotated[int, Ge(10), Le(600), "Seconds a bridge leases a message for; renewed before they end."] = 60
     hold_s: Annotated[int, Ge(1), "Seconds a message waits for the queue before it is given back."] = 600
     drain_s: Annotated[int, Ge(0), "Seconds a bridge that stops has to send what is in flight."] = 25
     linger_s: float = 0.02

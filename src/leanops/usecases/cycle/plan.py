@@ -76,9 +76,9 @@ def plan_cycle(platform: Platform, topics: Sequence[str] | None, *, force: bool 
     ]
 
 
-def _held_up(found: UnfinishedOperation, failure: Row | None) -> TopicPlan:
-    reason = f"{found.sentence()}; its last try failed: {failure['reason']}" if failure else found.sentence()
-    return TopicPlan(found.operation.topic, outcome=Outcome.PAUSED, reason=reason, unfinished=found)
+def _held_up(unfinished: UnfinishedOperation, failure: Row | None) -> TopicPlan:
+    reason = f"{unfinished.sentence()}; its last try failed: {failure['reason']}" if failure else unfinished.sentence()
+    return TopicPlan(unfinished.operation.topic, outcome=Outcome.PAUSED, reason=reason, unfinished=unfinished)
 
 
 def _guarded(platform: Platform, state: Row, known: _Known) -> TopicPlan:

@@ -10,7 +10,7 @@ from leanops.usecases.topics.registry import Topic, find_topic
 
 
 def retry_topic(platform: Platform, topic: str, *, accept_counts: bool = False) -> Topic:
-    """Forget earlier failures and batches that were begun and never committed: the next cycle begins others.
+    """Forget earlier failures and batches that were started and never committed: the next cycle starts others.
 
     With `accept_counts` a batch that is committed with other rows than were counted is taken as it is.
     """

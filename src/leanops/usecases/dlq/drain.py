@@ -12,6 +12,7 @@ from leanops.domain.event.names import queue_name
 from leanops.domain.failures import DEAD_LETTERS, Status
 from leanops.domain.table.definitions import ERRORS, FAILURE
 from leanops.domain.table.history import TableView, expirable
+from leanops.domain.words import counted
 from leanops.ports.clock import moment
 from leanops.ports.files import Files
 from leanops.ports.queue import DEAD, MAX_RECEIVES, Queue, dead_letter_queue
@@ -84,7 +85,7 @@ def turn(platform: Platform, queue: Queue, files: Files, tell: Tell) -> int:
     """Do one turn of the background part; returns the number of dead letters it drained."""
     _, drained = archive_and_drain(platform, queue, files)
     if drained.dead_letters:
-        tell(PART, f"{drained.dead_letters:,} events in dlq_errors; see them with: leanops dlq list")
+        tell(PART, f"{counted(drained.dead_letters, 'dead letter')} drained; see: leanops dlq list")
     return drained.dead_letters
 
 

@@ -12,14 +12,14 @@ from leanops.usecases.ingest.archive import ChunkedArchive, DeadLetter, marker_o
 PART_BYTES = 4 << 20
 
 
-class _Undelivered(msgspec.Struct, rename="camel"):
+class _Refused(msgspec.Struct, rename="camel"):
     """A line of Firehose's error output."""
 
     raw_data: bytes
     error_code: str = "no code"
 
 
-_undelivered = msgspec.json.Decoder(_Undelivered)
+_decoder = msgspec.json.Decoder(_Refused)
 
 
 def archive_object(archive: ChunkedArchive, objects: Objects, key: str, identity: str) -> int | None:
@@ -38,11 +38,11 @@ def archive_object(archive: ChunkedArchive, objects: Objects, key: str, identity
 def dead_letter(line: bytes) -> DeadLetter:
     """The record of a line of the error output, with the reason Firehose gives."""
     try:
-        undelivered = _undelivered.decode(line)
+        refused = _decoder.decode(line)
     except (ValueError, RecursionError):
         return unroutable(Unroutable(line, None, "is not a line of Firehose's error output"))
-    reason = f"Firehose did not deliver it: {undelivered.error_code[:80]}; see its log"
-    return unroutable(Unroutable(undelivered.raw_data, None, reason))
+    reason = f"Firehose did not deliver it: {refused.error_code[:80]}; see its log"
+    return unroutable(Unroutable(refused.raw_data, None, reason))
 
 
 def _lines(archive: ChunkedArchive, objects: Objects, key: str, start: int) -> Iterator[tuple[bytes, int]]:

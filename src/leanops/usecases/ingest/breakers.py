@@ -108,7 +108,7 @@ class Breakers:
         breaker = _breaker(self.state.get(BREAKERS, (queue,)))
         if breaker.state is State.CLOSED or breaker.may_be_probed(self.rules, millis(self.clock())):
             return None
-        return breaker.reason or "its breaker was opened by hand"
+        return breaker.reason or "opened by hand"
 
     def open(self, queue: str, reason: str | None) -> None:
         """Stop consumption until it is started by hand."""

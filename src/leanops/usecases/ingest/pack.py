@@ -12,6 +12,7 @@ import msgspec
 from leanops.domain.errors import PermanentError, QueueUnavailableError
 from leanops.domain.event.envelope import BadEnvelope, Envelope, bodies, encoded, envelopes_in
 from leanops.domain.event.names import queue_name
+from leanops.domain.words import counted
 from leanops.ports.clock import Clock
 from leanops.ports.files import CLAIMS, Files, checked_name
 from leanops.ports.queue import Outgoing, Queue, Received
@@ -57,7 +58,7 @@ def send_events(
         outgoing = [message for message, _ in messages(queue, files, clock, chunk)]
         if left := send_patiently(queue, outgoing):
             raise QueueUnavailableError(
-                f"the queue did not take {len(left)} of {len(outgoing)} messages; try again later"
+                f"the queue did not accept {len(left)} of {counted(len(outgoing), 'message')}; try again later"
             )
         sent += len(chunk)
         progress(sent)

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from leanops.domain.breaker import State
+from leanops.domain.words import counted
 from leanops.ports.queue import DEAD, Queue
 from leanops.usecases.ingest.breakers import Breakers
 from leanops.usecases.ingest.deliver import UNROUTABLE, Flushed, Stream, deliver, resume
@@ -46,9 +47,10 @@ class Queues:
         if after.state is State.OPEN:
             tell(PROCESSOR, f"{name}: stopped because {after.reason}; see it with: leanops breaker show")
         if result.archived:
-            tell(PROCESSOR, f"{name}: {result.archived} events are dead letters; see them with: leanops dlq list")
+            tell(PROCESSOR, f"{name}: {counted(result.archived, 'dead letter')} archived; see: leanops dlq list")
         if result.forgotten:
-            tell(PROCESSOR, f"{name}: {result.forgotten} delivered events were not noted; repeats of them will land")
+            unrecorded = counted(result.forgotten, "delivered event")
+            tell(PROCESSOR, f"{name}: {unrecorded} could not be recorded, so repeats may land in RAW")
         for reason in set(result.reasons):
             tell(PROCESSOR, f"{name}: a message will be tried again: {reason}")
         return len(result.done) + len(result.failed)
@@ -74,7 +76,7 @@ class ProcessorPart:
         before, self._shortage = self._shortage, self.room.shortage()
         if self._shortage:
             if not before:
-                self.tell(PROCESSOR, f"nothing is received: {self._shortage}")
+                self.tell(PROCESSOR, f"intake is stopped: {self._shortage}")
             return 0
         queues = self.queues.ready()
         # Another worker may have emptied one that waited here.
@@ -84,8 +86,8 @@ class ProcessorPart:
     def problem(self) -> str | None:
         """Why nothing is received, or why a queue waits, until it is read again."""
         if self._shortage:
-            return f"nothing is received: {self._shortage}"
-        return _first([f"{name} waits: {why}" for name, (why, _) in self._waiting.items()], "queues")
+            return f"intake is stopped: {self._shortage}"
+        return _first([f"{name} waits: {why}" for name, (why, _) in self._waiting.items()], "more queue")
 
     def _guarded(self, name: str) -> int:
         why, next_s = self._waiting.get(name, (None, 0.0))
@@ -107,7 +109,7 @@ class ProcessorPart:
         self._waiting.pop(name, None)
         if name in self._reported:
             self._reported.remove(name)
-            self.tell(PROCESSOR, f"{name} goes on")
+            self.tell(PROCESSOR, f"{name} resumes")
         return did
 
     def _note(self, name: str, outage: BaseException, began_s: float) -> None:
@@ -138,20 +140,21 @@ class DeliveryPart:
 
     def problem(self) -> str | None:
         """The tables that fail, until their records have landed."""
-        return _first([f"{topic}: {reason}" for topic, reason in self._failing.items()], "tables")
+        return _first([f"{topic}: {reason}" for topic, reason in self._failing.items()], "more table")
 
     def _note(self, flushed: Flushed) -> None:
         taken = {*flushed.tables, *([UNROUTABLE] if flushed.unroutable else [])}
         self._failing = {topic: why for topic, why in self._failing.items() if topic not in taken}
         self._failing |= flushed.failures
-        tables = f"{len(flushed.tables)} table{'s' if len(flushed.tables) != 1 else ''}"
-        archived = f"; {flushed.unroutable} dead letters, see them with: leanops dlq list" if flushed.unroutable else ""
-        self.tell(DELIVERY, f"{flushed.records:,} events into {tables}{archived}")
+        dead_letters = counted(flushed.unroutable, "dead letter")
+        archived = f"; {dead_letters} archived, see: leanops dlq list" if flushed.unroutable else ""
+        events, tables = counted(flushed.records, "event"), counted(len(flushed.tables), "table")
+        self.tell(DELIVERY, f"{events} into {tables}{archived}")
         for topic, reason in flushed.failures.items():
             self.tell(DELIVERY, f"{topic}: not landed, and will be tried again: {reason}")
 
 
-def _first(problems: Sequence[str], places: str) -> str | None:
+def _first(problems: Sequence[str], noun: str) -> str | None:
     """The first of the problems, and how many more there are."""
-    more = f" (and {len(problems) - 1} more {places})" if problems[1:] else ""
+    more = f" (and {counted(len(problems) - 1, noun)})" if problems[1:] else ""
     return f"{problems[0]}{more}" if problems else None

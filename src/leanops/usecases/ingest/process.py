@@ -11,6 +11,7 @@ from leanops.domain.event.envelope import BadEnvelope, Envelope
 from leanops.domain.event.names import queue_name
 from leanops.domain.event.record import raw_record
 from leanops.domain.failures import Rule
+from leanops.domain.words import counted
 from leanops.ports.clock import Clock, millis
 from leanops.ports.delivery import MAX_RECORD_BYTES, Delivery
 from leanops.ports.files import Files
@@ -245,7 +246,8 @@ class _Batch:
             nonlocal left
             left = [left[position] for position in self.processor.delivery.put(left)]
             if left:
-                raise DeliveryUnavailableError(f"the delivery stream did not take {len(left)} records; trying again")
+                records = counted(len(left), "record")
+                raise DeliveryUnavailableError(f"the delivery stream did not accept {records}; trying again")
 
         if left:
             self.processor.patience.persist(put, self.hold)

@@ -9,6 +9,7 @@ from functools import partial
 from leanops.domain.errors import DeliveryUnavailableError, LeanOpsError, QueueStoppedError, UsageError
 from leanops.domain.event.lines import Event, event_from_line
 from leanops.domain.event.names import queue_name
+from leanops.domain.words import counted
 from leanops.ports.delivery import MAX_RECORD_BYTES, Buffer
 from leanops.ports.files import Files
 from leanops.ports.queue import Queue
@@ -82,13 +83,13 @@ def land_waiting(landing: Landing, topics: Sequence[str] | None = None) -> Itera
     names = [topic.name for topic in list_topics(landing.platform) if topics is None or topic.name in topics]
     for topic in [name for name in names if queue_name(name) in waiting]:
         count = waiting[queue_name(topic)].messages
-        yield f"{topic}: its queue holds {count:,} message{'s' if count != 1 else ''}; bringing them to RAW first"
+        yield f"{topic}: landing {counted(count, 'queued message')} in RAW first"
         try:
             wait_until_landed(landing, topic)
         except LeanOpsError as reason:
-            yield f"{topic}: they stay there: {reason}"
+            yield f"{topic}: not landed: {str(reason).removeprefix(f'{topic}: ')}"
     if landing.buffer.holds_before(landing.platform.now_ms()):
-        yield "the delivery buffer holds events; bringing them to RAW first"
+        yield "landing the events of the delivery buffer in RAW first"
         _flush(landing)
 
 

@@ -12,7 +12,9 @@ class IngestRules:
     """When events are taken in, and which of them are dropped as repeats."""
 
     min_free_mb: Annotated[int, Ge(0), "Intake stops below this many free megabytes on the disk; 0 is off."] = 1_000
-    idempotency_hours: Annotated[int, Ge(0), "Hours repeats are dropped before RAW; 0 leaves it to Standardized."] = 0
+    idempotency_hours: Annotated[
+        int, Ge(0), "Hours for which repeats are dropped before RAW; with 0 Standardized removes them."
+    ] = 0
 
 
 @dataclass(frozen=True)
@@ -27,4 +29,5 @@ class Room:
         least = self.rules.min_free_mb
         if not least or (free := self.free_bytes()) >= least * 1_000_000:
             return None
-        return f"the disk has {free / 1e6:,.0f} MB free and min_free_mb is {least:,}; free some space, and it resumes"
+        has = f"the disk has {free / 1e6:,.0f} MB free and min_free_mb is {least:,}"
+        return f"{has}; it resumes once there is more space"

@@ -14,6 +14,7 @@ from leanops.domain.table.definitions import ERRORS, STANDARDIZED_SYSTEM_COLUMNS
 from leanops.domain.table.definitions import STANDARDIZED as STANDARDIZED_TABLE
 from leanops.domain.table.history import TableView, has_batch, retired_rows, valid_watermark, watermark_of
 from leanops.domain.table.operation import Place, agrees
+from leanops.domain.words import counted
 from leanops.usecases.operations.shadow import Portion, Shadow, portions
 from leanops.usecases.pipeline import standardize
 from leanops.usecases.pipeline.commit import alter
@@ -153,7 +154,8 @@ def _keep_retired(shadow: Shadow) -> None:
         if not shadow.keeps_keys and not agrees(shadow.operation.accept, rows):
             raise OperationBlockedError(
                 shadow.operation.topic,
-                f"{rows} rows of {shadow.live_standardized} cannot get new keys: RAW has retired their events",
+                f"{counted(rows, 'row')} of {shadow.live_standardized} cannot be given new keys, because the events "
+                "are no longer in RAW",
             )
         if rows and shadow.keeps_keys:
             _append_base(shadow, kept, rows)

@@ -8,6 +8,7 @@ from pyspark.sql import functions as F
 
 from leanops.domain.errors import UnbalancedBatchError
 from leanops.domain.table.operation import Accept, Accepted, Scope, agrees
+from leanops.domain.words import counted
 from leanops.usecases.journal import schema_of_version
 from leanops.usecases.operations.shadow import Shadow
 
@@ -53,8 +54,8 @@ def compare(shadow: Shadow) -> Comparison:
     after, checksum_after, keys = _measured(new)
     if after != keys:
         raise UnbalancedBatchError(
-            f"{shadow.operation.topic}: {after} rows of {keys} keys were built; they are thrown away, and the next try "
-            "starts over"
+            f"{shadow.operation.topic}: built {counted(after, 'row')} for {counted(keys, 'key')}; all are discarded, "
+            "and the next attempt starts over"
         )
     live_at = shadow.operation.curated.snapshot if shadow.operation.curated else None
     if live_at is None:

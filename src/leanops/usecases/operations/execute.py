@@ -15,6 +15,7 @@ from leanops.domain.errors import (
 from leanops.domain.table.batch import CURATED, STANDARDIZED
 from leanops.domain.table.history import KIND, TableView, has_batch, is_ancestor, is_same_data
 from leanops.domain.table.operation import Accept, Accepted, Operation, Scope, Stage, UnfinishedOperation, Work
+from leanops.domain.words import counted
 from leanops.usecases.attempts import forget_failures
 from leanops.usecases.audit import record_action
 from leanops.usecases.leases import HeldTopic, hold_topic
@@ -33,10 +34,10 @@ OPERATION = "operation"
 """Under this name the attempts of a topic's operation are counted, beside those of its layers."""
 
 
-def execute(held: HeldTopic, found: UnfinishedOperation, progress: Progress = quiet) -> Comparison | None:
+def execute(held: HeldTopic, unfinished: UnfinishedOperation, progress: Progress = quiet) -> Comparison | None:
     """Finish an operation; raises OperationBlockedError if a person has to agree first."""
     try:
-        return _execute(held, found, progress)
+        return _execute(held, unfinished, progress)
     except Exception as failure:
         if held.is_ours():
             raise
@@ -44,10 +45,10 @@ def execute(held: HeldTopic, found: UnfinishedOperation, progress: Progress = qu
         raise LeaseLostError(held.lease.resource, held.lease.generation) from failure
 
 
-def _execute(held: HeldTopic, found: UnfinishedOperation, progress: Progress) -> Comparison | None:
-    platform, operation, comparison = held.platform, found.operation, None
+def _execute(held: HeldTopic, unfinished: UnfinishedOperation, progress: Progress) -> Comparison | None:
+    platform, operation, comparison = held.platform, unfinished.operation, None
     key_check(platform, held.topic, seals=bool(operation.key_check), before=operation.key_check)
-    if found.stage == Stage.BUILDING:
+    if unfinished.stage == Stage.BUILDING:
         operation, comparison = _attempt(held, begin_attempt(held, operation), progress)
     shadow = Shadow(held, operation, progress) if operation.scope != Scope.NONE else None
     if operation.work == Work.ROLLBACK:
@@ -101,8 +102,8 @@ def _build(held: HeldTopic, operation: Operation, progress: Progress) -> tuple[O
         raise
     refused = found.refused(operation.accept)
     if refused:
-        like = f"like those of messages {', '.join(found.examples)}"
-        missing = f"{refused} keys of {shadow.live_curated} would be missing, {like}"
+        examples = f"for example message_id {', '.join(found.examples)}"
+        missing = f"{counted(refused, 'key')} of {shadow.live_curated} would be missing ({examples})"
         raise _blocked(held, operation, missing, str(found.missing))
     return built, found
 
@@ -110,7 +111,7 @@ def _build(held: HeldTopic, operation: Operation, progress: Progress) -> tuple[O
 def _blocked(held: HeldTopic, operation: Operation, why: str, many: str) -> OperationBlockedError:
     """Record that the operation waits for a person, and how to answer."""
     again = f"leanops rebuild {operation.topic}"
-    reason = f"{why}; let them go with: {again} --resume --accept-missing {many}, or cancel it with: {again} --cancel"
+    reason = f"{why}; to allow that: {again} --resume --accept-missing {many}; to cancel: {again} --cancel"
     block(held, operation, reason)
     return OperationBlockedError(operation.topic, reason)
 
@@ -146,10 +147,10 @@ def _audit(platform: Platform, operation: Operation) -> None:
     record_action(began, action, [operation.topic], details)
 
 
-def is_stale(platform: Platform, found: UnfinishedOperation) -> bool:
+def is_stale(platform: Platform, unfinished: UnfinishedOperation) -> bool:
     """Whether an operation did nothing and its tables have moved: whoever recorded it had lost the topic."""
-    operation = found.operation
-    if found.stage == Stage.GOING and operation.scope != Scope.NONE:
+    operation = unfinished.operation
+    if unfinished.stage == Stage.GOING and operation.scope != Scope.NONE:
         return False
     if operation.scope == Scope.NONE and operation.work == Work.DEPLOY:
         active = platform.schemas.active(operation.topic)

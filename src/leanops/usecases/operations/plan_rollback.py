@@ -13,6 +13,7 @@ from leanops.domain.table.balance import new_keys
 from leanops.domain.table.batch import STANDARDIZED
 from leanops.domain.table.history import TableView, Watermark, is_ancestor, new_range, valid_watermark, watermark_from
 from leanops.domain.table.operation import Accept, Accepted, Operation, Place, Scope, Stage, Work, agrees
+from leanops.domain.words import counted
 from leanops.usecases.audit import record_action
 from leanops.usecases.journal import schema_of_version
 from leanops.usecases.leases import HeldTopic, hold_topic
@@ -109,10 +110,9 @@ def roll_back_topic(
 def check_agreed(plan: Rollback, accept: Accepted) -> None:
     """Raise if keys would leave Curated without consent."""
     if plan.leaving is not None and not agrees(accept, plan.leaving):
-        keys, them = ("1 key", "it") if plan.leaving == 1 else (f"{plan.leaving:,} keys", "them")
         raise UsageError(
-            f"{plan.topic}: {keys} would leave Curated until it is resumed; let {them} go with "
-            f"--accept-missing {plan.leaving}"
+            f"{plan.topic}: {counted(plan.leaving, 'key')} would leave Curated until the topic is resumed; allow it "
+            f"with --accept-missing {plan.leaving}"
         )
 
 
@@ -154,8 +154,8 @@ def _then(platform: Platform, topic: str, view: TableView, target: int, now: Wat
         )
     if then.key_check and now.key_check and then.key_check != now.key_check:
         raise UsageError(
-            f"{topic}: a rebuild with another key lies between, and rows sealed with the one before would come back; "
-            f"set LEANOPS_PII_KEY to that key and go back with: leanops rebuild {topic} --new-key"
+            f"{topic}: its tables were sealed with another key since then, so rows sealed with the old one would "
+            f"return; set LEANOPS_PII_KEY to the old key and use: leanops rebuild {topic} --new-key"
         )
     return then
 
@@ -208,6 +208,6 @@ def _check_same_keys(platform: Platform, topic: str, schema: Schema, then: Water
     if then.schema_version and schema_of_version(platform, topic, then.schema_version).keys == schema.keys:
         return
     raise UsageError(
-        f"{topic}: a rebuild with other keys lies between; go back with: leanops schema rollback {topic} "
+        f"{topic}: a rebuild changed the keys since then; use: leanops schema rollback {topic} "
         f"--to {then.schema_version or 'VERSION'} --rebuild"
     )

@@ -27,7 +27,7 @@ def quiet(_what: str, _done: int, _rows: int) -> None:
 
 @dataclass(frozen=True)
 class Portion:
-    """Some partitions of the source, with about as many rows as are worked on at a time."""
+    """Some partitions of the source, with about the number of rows that are worked on at a time."""
 
     values: tuple[Any, ...]
     rows: int

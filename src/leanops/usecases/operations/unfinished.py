@@ -19,17 +19,19 @@ def resume_unfinished(platform: Platform, tell: Callable[[str], None] = lambda _
     )
 
 
-def is_due(platform: Platform, found: UnfinishedOperation) -> bool:
+def is_due(platform: Platform, unfinished: UnfinishedOperation) -> bool:
     """Whether to resume it now: it is not blocked, parked or waiting after a failure."""
-    stored = platform.state.get(ATTEMPTS, (f"{found.operation.topic}/{OPERATION}",))
-    if found.blocked or stored is None:
-        return not found.blocked
+    stored = platform.state.get(ATTEMPTS, (f"{unfinished.operation.topic}/{OPERATION}",))
+    if unfinished.blocked or stored is None:
+        return not unfinished.blocked
     return not stored.row["parked"] and not wait_left_ms(platform, stored.row)
 
 
-def finish(platform: Platform, found: UnfinishedOperation, tell: Callable[[str], None] = lambda _line: None) -> bool:
+def finish(
+    platform: Platform, unfinished: UnfinishedOperation, tell: Callable[[str], None] = lambda _line: None
+) -> bool:
     """Resume one operation; returns whether it was finished. A failure is counted and retried later."""
-    topic, work = found.operation.topic, found.operation.work.value
+    topic, work = unfinished.operation.topic, unfinished.operation.work.value
     try:
         resume(replace(platform, actor=Actor(platform.owner, "cycle")), topic)
     except LeaseHeldError:

@@ -6,6 +6,7 @@ from dataclasses import replace
 from leanops.domain.errors import CommitRefusedError, UnbalancedBatchError
 from leanops.domain.table.batch import Batch
 from leanops.domain.table.history import Snapshot, TableView, has_batch, watermark_from
+from leanops.domain.words import counted
 from leanops.ports.engine import Engine
 from leanops.usecases.attempts import record_failure
 from leanops.usecases.journal import set_checkpoint
@@ -78,7 +79,7 @@ def _check(
 ) -> None:
     if found != expected:
         reason = (
-            f"{table}: snapshot {snapshot.snapshot_id} {what} {found} rows, not {expected}; "
+            f"{table}: snapshot {snapshot.snapshot_id} {what} {counted(found, 'row')}, not {expected:,}; "
             f"look at batch {batch.batch_id}, then rebuild from RAW with: leanops rebuild {batch.topic}, or take it as "
             f"it is with: leanops topics retry {batch.topic} --accept-counts"
         )

@@ -268,6 +268,6 @@ def _check_spike(begun: CurateBatch, counts: CuratedCounts) -> None:
     allowed = begun.schema.policies.cde_error_rate_fail
     if allowed is not None and counts.read and counts.cde_missing / counts.read > allowed:
         raise SpikeError(
-            f"{begun.batch.topic}: {counts.cde_missing} of {counts.read} rows lack a critical value, more than "
-            f"{allowed:.0%}; look at them, then run: leanops cycle --topic {begun.batch.topic} --accept-errors"
+            f"{begun.batch.topic}: critical values are missing in {counts.cde_missing:,} of {counts.read:,} rows, more "
+            f"than {allowed:.0%}; check the rows, then run: leanops cycle --topic {begun.batch.topic} --accept-errors"
         )

@@ -47,17 +47,17 @@ class Memory:
         stored = platform.state.get(DRIFT_STATE, (topic,))
         if stored is None:
             return Memory()
-        said = json.loads(str(stored.row["paths"]))
-        if "seen" not in said:
+        memory = json.loads(str(stored.row["paths"]))
+        if "seen" not in memory:
             # Written by an earlier version: starting over costs one batch without drift, and doubles no row.
             return Memory(revision=stored.revision)
-        earlier = {path: _before(*entry) for path, entry in said["seen"].items()}
+        earlier = {path: _before(*entry) for path, entry in memory["seen"].items()}
         return Memory(
-            said["batch_id"],
+            memory["batch_id"],
             {path: seen for path, seen in earlier.items() if seen},
-            {path: _path_memory(*entry[:2]) for path, entry in said["seen"].items()},
-            frozenset(said["logged"]),
-            said["last_batch"],
+            {path: _path_memory(*entry[:2]) for path, entry in memory["seen"].items()},
+            frozenset(memory["logged"]),
+            memory["last_batch"],
             stored.revision,
         )
 
@@ -67,13 +67,13 @@ class Memory:
 
     def save(self, platform: Platform, topic: str) -> None:
         """Write the memory; under the topic's lease nobody else does."""
-        said = {
+        memory = {
             "batch_id": self.batch_id,
             "seen": {path: _entry(seen, self.earlier.get(path)) for path, seen in self.paths.items()},
             "logged": sorted(self.logged),
             "last_batch": self.last_batch,
         }
-        text = json.dumps(said, separators=(",", ":"))
+        text = json.dumps(memory, separators=(",", ":"))
         row: Row = {"topic_name": topic, "paths": text, "updated_at": platform.now_ms()}
         platform.state.put(DRIFT_STATE, row, expected=self.revision)
 

@@ -35,7 +35,7 @@ def resumable_batch(
 
 
 def _has_gap(held: HeldTopic, layer: str, source: TableView, begun: Batch) -> bool:
-    """Whether snapshots of RAW have expired between those that a batch was begun with."""
+    """Whether snapshots of RAW have expired between those that a batch was started with."""
     if layer == STANDARDIZED:
         return begun.source_from is not None and not is_kept_since(source, begun.source_from, begun.source_to)
     if not begun.older_versions or begun.raw_to is None:

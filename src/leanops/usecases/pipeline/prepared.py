@@ -20,7 +20,7 @@ class Prepared:
     summary: Mapping[str, str]
 
     def check(self) -> None:
-        """Raise unless the rows are accounted for, and the files hold as many as were counted."""
+        """Raise unless the rows are accounted for, and the files hold the number that was counted."""
         self.counts.check()
         files, counts = (self.written.added, self.written.replaced), (self.counts.added, self.counts.replaced)
         if files != counts:

@@ -94,7 +94,7 @@ def _deploy(
         if scope != Scope.NONE:
             check_running(platform, topic)
         numbered = _kept(platform, topic, text, source, max(schema.version, active.version + 1 if active else 1))
-        # A batch that was begun under the old schema would be repeated with it, whatever keys the new one has.
+        # A batch that was started under the old schema would be repeated with it, whatever keys the new one has.
         settle(held, active)
         kind = changes.kind.value
         operation = new_operation(

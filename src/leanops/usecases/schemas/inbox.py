@@ -6,6 +6,7 @@ from leanops.domain.errors import InvalidSchemaError, LeaseHeldError, OperationB
 from leanops.domain.problems import Code, Problem
 from leanops.domain.schema.model import Schema
 from leanops.domain.table.operation import Accept
+from leanops.domain.words import counted
 from leanops.ports.schemas import Pending
 from leanops.usecases.operation_log import unfinished_operation
 from leanops.usecases.operations.execute import cancel
@@ -66,7 +67,7 @@ def _deployed(platform: Platform, pending: Pending, candidate: Candidate) -> Dep
     if problems:
         raise InvalidSchemaError(pending.name, problems)
     found = gate(platform, pending.topic, schema, candidate.difference, consent)
-    unasked = [_unasked(pending, f"{found.leaving:,} keys would leave Curated", f"{found.leaving}")]
+    unasked = [_unasked(pending, f"{counted(found.leaving, 'key')} would leave Curated", f"{found.leaving}")]
     if found.problems or found.leaving:
         raise InvalidSchemaError(pending.name, found.problems or unasked)
     return deploy_schema(platform, pending.topic, candidate.text, f"pending/{pending.name}", consent, found.plan)

@@ -49,16 +49,16 @@ def plan_on_rows(
     platform: Platform,
     topic: str,
     schema: Schema,
-    found: Difference,
+    difference: Difference,
     *,
     is_shown: bool = False,
     recurates: bool = False,
 ) -> SchemaPlan | None:
     """The plan, for which Spark is started; None if no row could change what is done and nobody reads it."""
-    if found.kind is Kind.NEUTRAL and not recurates:
+    if difference.kind is Kind.NEUTRAL and not recurates:
         return None
-    decides = recurates or _decides(platform, schema, found)
-    if not (decides or is_shown or _changes_keys(schema, found)):
+    decides = recurates or _decides(platform, schema, difference)
+    if not (decides or is_shown or _changes_keys(schema, difference)):
         return None
     databases = platform.rules.databases
     raw = platform.catalog.load(databases.raw_table(topic))
@@ -74,16 +74,16 @@ def plan_on_rows(
         raise InvalidSchemaError(topic, [Problem(Code.BAD_PATH, "/payload_columns", what, hint)]) from None
 
 
-def _decides(platform: Platform, schema: Schema, found: Difference) -> bool:
+def _decides(platform: Platform, schema: Schema, difference: Difference) -> bool:
     """Whether the plan can refuse the schema, or have old rows follow it."""
     curated = platform.rules.databases.curated_table(schema.table_name)
-    follows = found.kind is Kind.ADDITIVE and found.changes_rows and has_rows(platform, curated)
+    follows = difference.kind is Kind.ADDITIVE and difference.changes_rows and has_rows(platform, curated)
     return follows or schema.policies.cde_error_rate_fail is not None
 
 
-def _changes_keys(schema: Schema, found: Difference) -> bool:
+def _changes_keys(schema: Schema, difference: Difference) -> bool:
     """Whether the file names a key, a version or a period that events are not keyed and ordered by today."""
-    return found.needs_raw and bool(schema.keys.named)
+    return difference.needs_raw and bool(schema.keys.named)
 
 
 def problems_on_rows(schema: Schema, plan: SchemaPlan, *, accept_unseen: bool = False) -> list[Problem]:
@@ -105,7 +105,7 @@ def missing_values(schema: Schema, plan: SchemaPlan) -> Iterator[Problem]:
         yield Problem(
             Code.CDE_MISSING,
             "/keys/idempotency_key" if at is None else f"/payload_columns/{at}/cde",
-            f"{plan.cde_missing:,} of {plan.judged:,} rows lack a critical value, {group.rows:,} of them "
-            f"{group.column}, and cde_error_rate_fail is {most}",
+            f"critical values are missing in {plan.cde_missing:,} of {plan.judged:,} rows ({group.column} in "
+            f"{group.rows:,}), and cde_error_rate_fail is {most}",
             "raise cde_error_rate_fail, give the column a default, or do not make it critical",
         )

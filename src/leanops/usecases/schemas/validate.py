@@ -10,6 +10,7 @@ from leanops.domain.problems import Code, Problem, printable
 from leanops.domain.schema.diff import Difference, Kind, difference
 from leanops.domain.schema.lint import sealed_key_problems
 from leanops.domain.schema.model import Schema, schema_from_json
+from leanops.domain.words import counted
 from leanops.ports.clock import Clock, millis
 from leanops.ports.schemas import Pending, Schemas
 from leanops.ports.state import SCHEMA_REGISTRY, StateStore
@@ -70,17 +71,17 @@ class Verdict:
     def what(self) -> str:
         """The same without the topic."""
         sentences = {
-            Outcome.ACTIVE: f"is schema version {self.version} now",
-            Outcome.UNCHANGED: f"says what schema version {self.version} says; nothing changed",
+            Outcome.ACTIVE: f"is now schema version {self.version}",
+            Outcome.UNCHANGED: f"is the same as schema version {self.version}; nothing changed",
             Outcome.FAILED: f"is refused: {self._first_problem()}",
-            Outcome.SOUND: "is sound; it becomes active once its rows were looked at",
+            Outcome.SOUND: "is valid; it becomes active once it has been tried on rows",
             Outcome.WAITING: f"waits: {self.reason}",
             Outcome.GONE: "is gone",
         }
         return f"{printable(self.pending.name)} {sentences[self.outcome]}"
 
     def _first_problem(self) -> str:
-        more = f" (and {len(self.problems) - 1} more problems)" if self.problems[1:] else ""
+        more = f" (and {counted(len(self.problems) - 1, 'more problem')})" if self.problems[1:] else ""
         report = printable(f"schemas/{self.pending.topic}/failed/reports/{self.pending.name}")
         return f"{self.problems[0]}{more}; see {report}" if self.problems else ""
 
@@ -126,12 +127,12 @@ def refuse(intake: Intake, pending: Pending, data: bytes, problems: Sequence[Pro
     return verdict
 
 
-def breaking_problems(schema: Schema, found: Difference) -> Iterator[Problem]:
-    """The changes that need a rebuild nobody has asked for."""
+def breaking_problems(schema: Schema, difference: Difference) -> Iterator[Problem]:
+    """The changes that need a rebuild that nobody asked for."""
     if schema.policies.on_breaking == "rebuild":
         return
     hint = 'set policies.on_breaking to "rebuild", or deploy it with: leanops schema deploy --rebuild'
-    for change in found.changes:
+    for change in difference.changes:
         if change.kind == Kind.BREAKING and change.pointer != "/table_name":
             yield Problem(Code.BREAKING_CHANGE, change.pointer, f"breaking: {change.what}", hint)
 
@@ -139,8 +140,8 @@ def breaking_problems(schema: Schema, found: Difference) -> Iterator[Problem]:
 def table_problems(schemas: Schemas, topic: str, active: Schema | None, schema: Schema) -> Iterator[Problem]:
     """A Curated table belongs to one topic for good."""
     if active and active.table_name != schema.table_name:
-        renamed = f"is {active.table_name!r} today and cannot be renamed"
-        yield Problem(Code.TABLE_RENAMED, "/table_name", renamed, "keep the name of today")
+        renamed = f"is {active.table_name!r} and cannot be renamed"
+        yield Problem(Code.TABLE_RENAMED, "/table_name", renamed, "keep that name")
     elif active is None:
         for other, table in schemas.topics().items():
             if other != topic and table == schema.table_name:
@@ -153,7 +154,9 @@ def version_problems(active: Schema | None, schema: Schema) -> Iterator[Problem]
     at_most = (active.version if active else 0) + LONGEST_GAP
     if schema.version > at_most:
         far = f"{schema.version} is more than {LONGEST_GAP:,} above the active version"
-        yield Problem(Code.OUT_OF_RANGE, "/version", far, f"write {at_most} or less; the next one is given by itself")
+        yield Problem(
+            Code.OUT_OF_RANGE, "/version", far, f"write {at_most} or less, or leave it out: the next number is assigned"
+        )
 
 
 def _note_error(intake: Intake, topic: str, reason: str) -> None:

@@ -1,4 +1,4 @@
-"""Which files a batch reads and is held against, and how its work is cut into units."""
+"""Which files a batch reads and is compared with, and how its work is cut into units."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -22,7 +22,7 @@ _EPOCH = date(1970, 1, 1)
 _VERSIONS_PER_ROW = 8
 """How many names of versions a task can hold in place of each row it may read."""
 ANY = "any topic"
-"""Stands for the topic of files that are not partitioned by it."""
+"""In place of the topic, for files that are not partitioned by it."""
 ErrorFiles = Callable[[str], tuple[StoredFile, ...]]
 """The files that may have error rows of a topic."""
 
@@ -68,7 +68,7 @@ class Tables:
         self._errors: dict[str, ErrorFiles] = {}
 
     def standardize(self, work: StandardizeWork) -> BatchPlan:
-        """The files of RAW that a batch reads, and those of Standardized that it is held against."""
+        """The files of RAW that a batch reads, and those of Standardized that it is compared with."""
         raw, batch = self._table(work.raw), work.batch
         files = appended_files(raw, batch.source_from, batch.source_to)
         if work.days is not None:
@@ -77,7 +77,7 @@ class Tables:
         return self._plan(work, Layout.of(raw), files)
 
     def curate(self, work: CurateWork) -> BatchPlan:
-        """The files of Standardized that a batch reads, and those of Curated that it is held against."""
+        """The files of Standardized that a batch reads, and those of Curated that it is compared with."""
         table, batch = self._table(work.standardized), work.batch
         stored = stored_files(table, batch.source_snapshot, ("_batch_seq", "record_key"))
         files = [file for file in stored if _may_hold(file, batch.source_from or 0, batch.source_to)]

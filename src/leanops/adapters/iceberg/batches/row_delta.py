@@ -110,7 +110,7 @@ def _load(catalog: Catalog, name: str) -> Table:
     try:
         table = catalog.load_table(name)
     except NoSuchTableError:
-        raise CommitRefusedError(f"{name} does not exist any more; nothing was committed") from None
+        raise CommitRefusedError(f"{name} no longer exists; nothing was committed") from None
     if table.format_version != 2:
         raise PermanentError(f"{name} has Iceberg format {table.format_version}; only format 2 is supported")
     return table

@@ -28,10 +28,10 @@ def standardize_large(runner: Runner, plan: BatchPlan, whole: Whole) -> Written 
     expected = work.expected or {path: sorted(kinds)[-1] for path, kinds in sample.items()}
     flatten = flatten_plan(work, plan.secret, expected)
     parts = max(runner.cores, -(-len(plan.units) // TASKS_PER_PART))
-    # To read events takes nothing of the tables they are held against.
+    # Reading events needs nothing of the tables they are compared with.
     readers = [replace(unit, target=_only_layout(unit.target), errors=_only_layout(unit.errors)) for unit in plan.units]
     shuffled = runner.shuffle(_Spread(flatten, parts), readers, parts)
-    kinds = union(_read(told) for told in shuffled.part(parts))
+    kinds = union(_read(packed) for packed in shuffled.part(parts))
     if work.columns(kinds).added:
         return Written(kinds=kinds, lacks_columns=True)
     part = replace(plan.units[0], source=_only_layout(plan.units[0].source))
@@ -45,9 +45,9 @@ def _only_layout(place: Place) -> Place:
     return replace(place, files=())
 
 
-def _read(told: bytes) -> Mapping[str, set[Kind]]:
-    """The kinds of paths that a task tells of; raises what it failed with."""
-    kinds: Mapping[str, set[Kind]] | Exception = pickle.loads(told)
+def _read(packed: bytes) -> Mapping[str, set[Kind]]:
+    """The kinds of paths that a task reports; raises what it failed with."""
+    kinds: Mapping[str, set[Kind]] | Exception = pickle.loads(packed)
     if isinstance(kinds, Exception):
         raise kinds
     return kinds

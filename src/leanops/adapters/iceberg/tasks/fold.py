@@ -27,9 +27,9 @@ class FoldUnit:
     key: str
     """The column that rows are sorted by within a file."""
     files: tuple[StoredFile, ...]
-    """Written anew, without their dead rows."""
+    """Rewritten without their dead rows."""
     kept: tuple[StoredFile, ...]
-    """Data files that stay, each with those of its delete files that are written anew."""
+    """Data files that stay, each with those of its delete files that are rewritten."""
     memory: int
     """About how many bytes of rows the task may hold."""
 
@@ -57,13 +57,13 @@ def _unit(layout: Layout, key: str, files: Sequence[StoredFile], rules: TaskRule
     others = [file for file in files if file.path not in folded]
     many = [lightest(file.deletes, lambda delete: delete.rows, rules.fold_files) for file in others]
     gone = {delete.path for deletes in (*many, *(file.deletes for file in small)) for delete in deletes}
-    # A delete file that goes may name other files, too: what it says of them is written anew.
+    # A delete file that goes may name other files, too: what it says of them is rewritten.
     kept = (replace(file, deletes=tuple(one for one in file.deletes if one.path in gone)) for file in others)
     return FoldUnit(layout, key, tuple(small), tuple(file for file in kept if file.deletes), rules.task_memory)
 
 
 def _small(layout: Layout, files: Sequence[StoredFile], rules: TaskRules) -> list[StoredFile]:
-    """The files to write anew: as many of the lightest as a task can hold.
+    """The files to rewrite: the lightest ones, up to what a task can hold.
 
     Neither limit lets the same rows be written again and again: a file above one is never folded, and files of which
     not all fit into a task become one above it.
@@ -81,10 +81,10 @@ def _small(layout: Layout, files: Sequence[StoredFile], rules: TaskRules) -> lis
 
 
 def lightest(items: Sequence[Item], weight: Callable[[Item], int], least: int) -> list[Item]:
-    """The lightest ones, if at least so many of them are of similar weight.
+    """The lightest ones, if at least N of them are of similar weight.
 
     One that weighs more than twice all similar ones before it is not similar to them: it is only taken with others of
-    its own kind. So an item is written anew a few times until it is heavy, not with each light one that comes.
+    its own kind. So an item is rewritten a few times until it is heavy, not with each light one that comes.
     """
     similar: list[Item] = []
     before: list[Item] = []

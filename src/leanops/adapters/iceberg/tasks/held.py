@@ -76,7 +76,7 @@ def unpacked(data: bytes) -> pa.Table:
 
 
 def cut(rows: pa.Table, most: int) -> Iterator[pa.Table]:
-    """The same rows in tables of so many bytes at most, or of one row that is larger."""
+    """The same rows in tables of at most N bytes, or of one row that is larger."""
     if rows.nbytes <= most:
         yield rows
         return
@@ -99,7 +99,7 @@ def _row_bytes(rows: pa.Table) -> npt.NDArray[np.int64]:
 
 
 def together(pieces: Iterable[pa.Table], most: int) -> Iterator[pa.Table]:
-    """The same rows in as few tables of so many bytes as follow from their order; none without a piece."""
+    """The same rows in the fewest tables of N bytes that keep their order; none without a piece."""
     held: list[pa.Table] = []
     size = 0
     for piece in pieces:

@@ -42,7 +42,7 @@ def chosen_rows(place: Place, columns: Sequence[str], chosen: Mapping[str, Posit
     io, layout = place.layout.io(), place.layout
     there, files = _there(layout, columns), {file.path: file for file in place.files}
     if gone := chosen.keys() - files.keys():
-        raise RetryableError(f"{next(iter(gone))} is not a file of its table any more; the next cycle plans again")
+        raise RetryableError(f"{next(iter(gone))} is no longer a file of its table; the next cycle plans again")
     yield no_rows(place, columns)
     for path, positions in chosen.items():
         for rows in chosen_pieces(io, layout, files[path], there, positions):

@@ -82,6 +82,6 @@ def cells_of(raw: pa.Table, plan: FlattenPlan) -> pa.Table:
 
 
 def with_kinds(work: StandardizeWork, kinds: Mapping[str, set[Kind]], cells: pa.Table) -> dict[str, set[Kind]]:
-    """The paths known so far and those of more flattened events with the kinds they had, as many as can matter."""
+    """The paths known so far and those of more flattened events, with their kinds; no more than can matter."""
     observed = observed_kinds(cells.column("observed").drop_null().to_pylist())
     return _telling(work).bounded(union((kinds, observed)))

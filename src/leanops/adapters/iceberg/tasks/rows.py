@@ -131,8 +131,8 @@ class _Opened:
 
     def _read(self, group: int, size: int, at_once: int) -> Iterator[pa.Table]:
         """A row group, all at once if who wrote it says that it is small."""
-        said = (self.parquet.metadata.metadata or {}).get(GROUP_BYTES)
-        is_small = said is not None and int(said) <= _LARGEST_GROUP
+        noted = (self.parquet.metadata.metadata or {}).get(GROUP_BYTES)
+        is_small = noted is not None and int(noted) <= _LARGEST_GROUP
         if not self.held:
             yield self.rows(None, size)
             return

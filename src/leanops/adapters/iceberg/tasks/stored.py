@@ -295,7 +295,7 @@ def _entries(table: Table, manifests: Sequence[ManifestFile]) -> list[list[Manif
 def _snapshot(table: Table, snapshot_id: int) -> Snapshot:
     snapshot = table.metadata.snapshot_by_id(snapshot_id)
     if snapshot is None:
-        raise RetryableError(f"{_name(table)}: snapshot {snapshot_id} is not kept any more; the next cycle plans again")
+        raise RetryableError(f"{_name(table)}: snapshot {snapshot_id} is no longer kept; the next cycle plans again")
     return snapshot
 
 

@@ -64,7 +64,7 @@ def sampled(unit: Unit) -> dict[str, set[Kind]]:
 
 
 def spread(unit: Unit, plan: FlattenPlan, parts: int) -> Iterator[tuple[int, bytes]]:
-    """RAW files → cells in so many parts, all events of a key in one of them; and under `parts` the kinds of paths."""
+    """RAW files → cells in N parts, all events of a key in one of them; and under `parts` the kinds of paths."""
     kinds: dict[str, set[Kind]] = {}
     for raw in raw_pieces(unit.source, unit.memory):
         cells = cells_of(raw, plan)

@@ -47,7 +47,7 @@ from leanops.adapters.iceberg.tasks.stored import (
 from leanops.domain.errors import PermanentError
 
 _FILES_WITH_OWN_DELETES = 20
-"""So many data files of a partition get a delete file each; more share one, and any compaction there conflicts."""
+"""Up to this number, data files of a partition get a delete file each; more share one, and any compaction conflicts."""
 _ROW_GROUP_BYTES = 128 << 20
 _SIMPLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*").fullmatch
 """A column of such a name is called so in a file, too."""

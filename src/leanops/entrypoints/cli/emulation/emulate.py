@@ -45,7 +45,7 @@ TOPICS = 2
 def clean(
     home: Home = HOME, topics: Topics = TOPICS, seed: Seed = 1, rates: Rates = "", through: Through = "queue"
 ) -> None:
-    """Create an empty home for an emulation. An earlier emulation in it is removed, anything else refused."""
+    """Create an empty home for an emulation. Removes an earlier emulation there; refuses any other folder."""
     from leanops.emulation.play.homes import held
 
     with held(home.expanduser().resolve(), planned(topics, seed, rates, through)):

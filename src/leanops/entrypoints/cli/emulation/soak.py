@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from leanops.domain.words import counted
 from leanops.entrypoints.cli.emulation.emulate import HOME, Home, Seed, Topics, opened
 from leanops.entrypoints.cli.emulation.verdicts import judge, print_steps
-from leanops.entrypoints.cli.output import counted, say
+from leanops.entrypoints.cli.output import say
 
 if TYPE_CHECKING:
     from leanops.emulation.play.soak import Soaked, Wishes
 
-For = Annotated[str, typer.Option("--for", help="How long to publish: 90s, 30m or 1h30m.")]
+For = Annotated[str, typer.Option("--for", metavar="DURATION", help="How long to publish: 90s, 30m or 1h30m.")]
 Rate = Annotated[int, typer.Option("--rate", min=1, help="Events per second, over all topics.")]
 KillsOption = Annotated[
     str | None, typer.Option("--kills", help="Kill a worker about this often: 20s; never if left out.")

@@ -33,7 +33,7 @@ ShardOf = Annotated[
     ),
 ]
 Host = Annotated[str, typer.Option("--host", help="Address for /healthz, /readyz and /metrics.")]
-Port = Annotated[int, typer.Option("--port", min=0, max=65535, help="Port for these; 0 takes a free one.")]
+Port = Annotated[int, typer.Option("--port", min=0, max=65535, help="Port for them; 0 picks a free one.")]
 
 
 def bridge(

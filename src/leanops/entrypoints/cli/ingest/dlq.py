@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from leanops.domain.errors import UnknownTopicError
+from leanops.domain.words import counted
 from leanops.entrypoints.cli.home import opened
 from leanops.entrypoints.cli.input import confirm
 from leanops.entrypoints.cli.options import PROBLEMS, DryRun, Json, Yes, with_options
-from leanops.entrypoints.cli.output import counted, limited, note, print_json_array, print_table, say, tally, to_second
+from leanops.entrypoints.cli.output import limited, note, print_json_array, print_table, say, tally, to_second
 from leanops.entrypoints.cli.views.errors import SHORT_ID, ErrorId, Limit, RuleFilter, TopicFilter, show_error
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ StatusFilter = Annotated[
     Literal["open", "replayed", "discarded"] | None, typer.Option("--status", help="Only with this status.")
 ]
 Id = Annotated[
-    str | None, typer.Option("--id", metavar="ERROR_ID", help="Only the dead letters whose id begins with this.")
+    str | None, typer.Option("--id", metavar="ERROR_ID", help="Only the dead letters whose id starts with this.")
 ]
 Most = Annotated[int | None, typer.Option("--limit", min=1, help="At most this many, oldest first.")]
 Newest = Annotated[bool, typer.Option("--newest", help="Newest first.")]

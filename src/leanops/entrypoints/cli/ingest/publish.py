@@ -9,10 +9,11 @@ from typing import IO, TYPE_CHECKING, Annotated
 
 import typer
 
+from leanops.domain.words import counted
 from leanops.entrypoints.cli.home import opened
 from leanops.entrypoints.cli.input import readable
 from leanops.entrypoints.cli.options import Topic
-from leanops.entrypoints.cli.output import counted, say
+from leanops.entrypoints.cli.output import say
 from leanops.entrypoints.cli.progress import counting
 
 if TYPE_CHECKING:
@@ -24,7 +25,8 @@ Envelope = Annotated[
     bool | None,
     typer.Option(
         "--envelope/--no-envelope",
-        help="Whether each line is an envelope with message_id, publish_time and payload, or a payload.",
+        help="Each line is an envelope (message_id, publish_time, payload); with --no-envelope each is a payload, even "
+        "one that looks like an envelope. If left out, a line is a payload, and an envelope is refused.",
     ),
 ]
 Wait = Annotated[

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from leanops.domain.words import counted
 from leanops.entrypoints.cli.home import opened
 from leanops.entrypoints.cli.options import Json
-from leanops.entrypoints.cli.output import NO_TOPICS, counted, note, print_json, print_table, say, tally
+from leanops.entrypoints.cli.output import NO_TOPICS, note, print_json, print_table, say, tally
 from leanops.entrypoints.cli.progress import cycling
 
 if TYPE_CHECKING:
@@ -21,7 +22,10 @@ FAILED = ("failed", "prior_failed")
 REASONS_SHOWN = 10
 Topics = Annotated[list[str] | None, typer.Option("--topic", metavar="TOPIC", help="Only this topic; repeatable.")]
 Force = Annotated[bool, typer.Option("--force", help="Retry topics now that failed before or are parked.")]
-Accept = Annotated[bool, typer.Option("--accept-errors", help="Accept a batch that the CDE spike guard stopped.")]
+Accept = Annotated[
+    bool,
+    typer.Option("--accept-errors", help="Accept a batch with more critical values missing than the schema allows."),
+]
 
 
 def cycle(topic: Topics = None, force: Force = False, accept_errors: Accept = False, as_json: Json = False) -> None:

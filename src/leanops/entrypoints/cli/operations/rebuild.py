@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from leanops.domain.errors import UsageError
+from leanops.domain.words import counted
 from leanops.entrypoints.cli.home import note_wait, opened
 from leanops.entrypoints.cli.input import confirm
 from leanops.entrypoints.cli.options import AcceptMissing, Json, Topic, Yes, accepted
-from leanops.entrypoints.cli.output import counted, note, print_json, say
+from leanops.entrypoints.cli.output import note, print_json, say
 from leanops.entrypoints.cli.progress import rebuilding
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 Curated = Annotated[bool, typer.Option("--curated", help="Rebuild only Curated, from Standardized.")]
 NewKey = Annotated[
     bool,
-    typer.Option("--new-key", help="Seal everything with the current key, though the tables were sealed with another."),
+    typer.Option("--new-key", help="Seal all rows again with the current key, even if another key sealed the tables."),
 ]
 Resume = Annotated[bool, typer.Option("--resume", help="Resume an unfinished operation.")]
 Cancel = Annotated[
@@ -138,7 +139,7 @@ def rollback(
         if plan.changes_nothing:
             return
         check_agreed(plan, accept)
-        confirm(f"Roll {topic} back?", "a rollback changes tables", yes=yes)
+        confirm(f"Roll {topic} back?", "a rollback changes the tables", yes=yes)
         note_wait(runtime, topic)
         with rebuilding(topic) as progress:
             done = roll_back_topic(runtime.platform, plan, progress, accept=accept)
@@ -146,7 +147,7 @@ def rollback(
         print_json({**done.as_json(), "done": True})
         return
     say(f"{topic}: rolled back to snapshot {done.snapshot}, {counted(done.rows_then, 'row')} in Standardized")
-    say(f"it stays paused; process what came after again with: leanops topics resume {topic}")
+    say(f"the topic stays paused; to process the later events again, run: leanops topics resume {topic}")
 
 
 def _show(plan: "Rollback") -> None:
@@ -154,9 +155,10 @@ def _show(plan: "Rollback") -> None:
     curated = f"goes back to snapshot {plan.curated_snapshot}" if has_snapshot else "is rebuilt from it"
     left = f", without {counted(plan.leaving, 'key')} it has now" if plan.leaving else ""
     undone = "a rebuild and all batches since" if plan.by_replace else counted(len(plan.batches), "batch")
-    note(f"  Standardized goes back to snapshot {plan.snapshot}: {plan.rows_then:,} rows instead of {plan.rows_now:,}")
+    rows = f"{counted(plan.rows_then, 'row')} instead of {plan.rows_now:,}"
+    note(f"  Standardized goes back to snapshot {plan.snapshot}: {rows}")
     note(f"  Curated {curated}{left}")
-    note(f"  undone: {undone}; RAW rows to be read again once it is resumed: {plan.read_again:,}")
+    note(f"  undone: {undone}; RAW rows to read again once the topic is resumed: {plan.read_again:,}")
 
 
 def _target(to: str) -> dict[str, int]:

@@ -4,9 +4,10 @@ from typing import Annotated
 
 import typer
 
+from leanops.domain.words import counted
 from leanops.entrypoints.cli.home import opened
 from leanops.entrypoints.cli.options import Json, Topic
-from leanops.entrypoints.cli.output import counted, print_json, print_table, say
+from leanops.entrypoints.cli.output import print_json, print_table, say
 from leanops.entrypoints.cli.progress import waiting
 
 Force = Annotated[bool, typer.Option("--force", help="Replace a draft that differs.")]

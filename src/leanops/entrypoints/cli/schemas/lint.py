@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from leanops.domain.errors import UsageError
+from leanops.domain.words import counted
 from leanops.entrypoints.cli.input import readable
 from leanops.entrypoints.cli.options import PROBLEMS, Json
-from leanops.entrypoints.cli.output import counted, print_json_array, say
+from leanops.entrypoints.cli.output import print_json_array, say
 
 if TYPE_CHECKING:
     from leanops.domain.schema.lint import Finding

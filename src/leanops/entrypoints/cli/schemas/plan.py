@@ -14,7 +14,7 @@ from leanops.entrypoints.cli.progress import waiting
 
 SchemaFile = Annotated[Path, typer.Argument(metavar="FILE", help="The schema file.")]
 Sample = Annotated[int | None, typer.Option("--sample", min=1, help="Try it on about this many rows.")]
-All = Annotated[bool, typer.Option("--all", help="Try it on every row, not on 1,000,000 at most.")]
+All = Annotated[bool, typer.Option("--all", help="Try it on all rows; by default on at most 1,000,000.")]
 Values = Annotated[bool, typer.Option("--values", help="Show values of rows that fail, except PII.")]
 
 

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from leanops.domain.errors import InvalidSchemaError, UsageError
+from leanops.domain.words import counted
 from leanops.entrypoints.cli.home import note_wait, opened
 from leanops.entrypoints.cli.input import confirm, read_schema
 from leanops.entrypoints.cli.options import AcceptMissing, Json, Topic, Yes, accepted, with_options
-from leanops.entrypoints.cli.output import counted, note, print_json, print_json_array, print_table, say, to_second
+from leanops.entrypoints.cli.output import note, print_json, print_json_array, print_table, say, to_second
 from leanops.entrypoints.cli.progress import rebuilding, waiting
 from leanops.entrypoints.cli.schemas import infer, plan
 from leanops.entrypoints.cli.schemas.plan import SchemaFile
@@ -37,11 +38,11 @@ Recurate = Annotated[
     bool | None,
     typer.Option(
         "--recurate/--no-recurate",
-        help="Whether to apply it to old rows; if left out, only if it is additive and no row would leave Curated.",
+        help="Apply the schema to existing rows too; by default only if it is additive and no row would leave Curated.",
     ),
 ]
 AcceptUnseen = Annotated[
-    bool, typer.Option("--accept-unseen", help="Accept a path of key, version or period that no event has yet.")
+    bool, typer.Option("--accept-unseen", help="Accept a key, version or period path that no event has yet.")
 ]
 
 

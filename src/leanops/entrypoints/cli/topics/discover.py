@@ -19,17 +19,21 @@ if TYPE_CHECKING:
 
 HOOK_VARIABLE = "TFVARS_FILE"
 STANDARD_ERROR = 2
-Prefix = Annotated[str, typer.Option("--prefix", help="Only topics whose id begins with this.")]
+Prefix = Annotated[str, typer.Option("--prefix", help="Only topics whose id starts with this.")]
 Labels = Annotated[
     list[str] | None, typer.Option("--label", metavar="KEY=VALUE", help="Only topics with this label; repeatable.")
 ]
 Tfvars = Annotated[
     Path | None,
-    typer.Option("--tfvars", metavar="FILE", help="Create nothing; write all topics into this file, for Terraform."),
+    typer.Option(
+        "--tfvars", metavar="FILE", help="Write all topics to this file for Terraform instead of creating any."
+    ),
 ]
 Hook = Annotated[
     str | None,
-    typer.Option("--hook", metavar="CMD", help=f"Run this after the file is written; {HOOK_VARIABLE} is its path."),
+    typer.Option(
+        "--hook", metavar="CMD", help=f"Command to run once the file is written; it gets the path in {HOOK_VARIABLE}."
+    ),
 ]
 
 

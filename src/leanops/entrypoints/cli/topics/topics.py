@@ -5,12 +5,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from leanops.domain.errors import UsageError
+from leanops.domain.words import counted
 from leanops.entrypoints.cli.home import opened
 from leanops.entrypoints.cli.input import confirm
 from leanops.entrypoints.cli.options import Json, Topic, Yes
 from leanops.entrypoints.cli.output import (
     NO_TOPICS,
-    counted,
     print_json,
     print_json_array,
     print_table,

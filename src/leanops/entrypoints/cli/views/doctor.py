@@ -2,8 +2,9 @@
 
 import typer
 
+from leanops.domain.words import counted
 from leanops.entrypoints.cli.options import PROBLEMS, Json
-from leanops.entrypoints.cli.output import counted, print_json_array, say
+from leanops.entrypoints.cli.output import print_json_array, say
 from leanops.entrypoints.cli.progress import waiting
 
 

@@ -5,13 +5,14 @@ from typing import Annotated
 
 import typer
 
+from leanops.domain.words import counted
 from leanops.entrypoints.cli.home import opened
 from leanops.entrypoints.cli.options import Json
-from leanops.entrypoints.cli.output import counted, print_json_array, print_table, say, to_second
+from leanops.entrypoints.cli.output import print_json_array, print_table, say, to_second
 
 DAYS = 30
 OneTopic = Annotated[str | None, typer.Argument(metavar="TOPIC", help="Only this topic; all if left out.")]
-Since = Annotated[int, typer.Option("--since", min=1, max=100_000, metavar="DAYS", help="Changes of this many days.")]
+Since = Annotated[int, typer.Option("--since", min=1, max=100_000, metavar="DAYS", help="How many days to look back.")]
 
 
 def drift(topic: OneTopic = None, since: Since = DAYS, as_json: Json = False) -> None:

@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from leanops.domain.words import counted
 from leanops.entrypoints.cli.home import opened
 from leanops.entrypoints.cli.options import Json
 from leanops.entrypoints.cli.output import (
-    counted,
     limited,
     note,
     print_json,
@@ -55,7 +55,7 @@ LayerFilter = Annotated[
 ]
 StatusFilter = Annotated[
     Literal["open", "replayed", "resolved", "superseded", "discarded", "all"] | None,
-    typer.Option("--status", help="Only with this status; open and replayed if left out."),
+    typer.Option("--status", help="Only errors with this status; by default open and replayed."),
 ]
 Limit = Annotated[int, typer.Option("--limit", min=1, max=100_000, help="At most this many, newest first.")]
 ErrorId = Annotated[str, typer.Argument(metavar="ERROR_ID", help="Id of the error, or its first characters.")]

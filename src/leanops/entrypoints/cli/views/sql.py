@@ -5,13 +5,14 @@ from typing import Annotated
 
 import typer
 
+from leanops.domain.words import counted
 from leanops.entrypoints.cli.home import opened
 from leanops.entrypoints.cli.options import Json
-from leanops.entrypoints.cli.output import counted, print_json_array, print_table, say
+from leanops.entrypoints.cli.output import print_json_array, print_table, say
 from leanops.entrypoints.cli.progress import waiting
 
 Statement = Annotated[str, typer.Argument(metavar='"SELECT …"', help="One SELECT; tables by their full names.")]
-Limit = Annotated[int, typer.Option("--limit", min=1, help="Rows shown as text; JSON always has all of them.")]
+Limit = Annotated[int, typer.Option("--limit", min=1, help="Rows to print as text; --json always prints all.")]
 
 
 def sql(statement: Statement, as_json: Json = False, limit: Limit = 100) -> None:

@@ -3,9 +3,10 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from leanops.domain.words import counted
 from leanops.entrypoints.cli.home import opened
 from leanops.entrypoints.cli.options import Json
-from leanops.entrypoints.cli.output import NO_TOPICS, colored, counted, print_json, print_table, say, to_second
+from leanops.entrypoints.cli.output import NO_TOPICS, colored, print_json, print_table, say, to_second
 
 if TYPE_CHECKING:
     from leanops.views.background import Background, WorkerStatus
@@ -72,7 +73,7 @@ def show_background(background: "Background") -> None:
             [w.part, w.worker, to_second(w.since), to_second(w.beat), w.done, w.failed, _health(w)]
             for w in background.workers
         ]
-        print_table(("part", "worker", "since", "heard", "done", "failed", "health"), rows, grouped=True)
+        print_table(("part", "worker", "since", "last seen", "done", "failed", "health"), rows, grouped=True)
     waiting = {
         "in queues": background.queued,
         "in the delivery buffer": background.delivery.records + background.delivery.claimed,
@@ -80,7 +81,7 @@ def show_background(background: "Background") -> None:
     }
     summary = ", ".join(f"{count:,} {place}" for place, count in waiting.items() if count)
     if background.shortage:
-        say(f"no events are taken in: {background.shortage}", style="bold red")
+        say(f"intake is stopped: {background.shortage}", style="bold red")
     if summary:
         is_served = any(not worker.is_silent for worker in background.workers)
         hint = "" if is_served else "; process them with: leanops serve"
