@@ -10,7 +10,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
-from bench import bridge, cold, cycles, emulation, ingest, large, many, plan
+from bench.groups import bridge, cold, cycles, emulation, ingest, large, many, plan
 from bench.rows import Row
 
 RESULTS = Path(__file__).parent / "results" / "latest.json"

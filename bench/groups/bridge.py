@@ -1,4 +1,4 @@
-"""The bridge against Google's own subscriber, on the emulator: `python -m bench.bridge`."""
+"""The bridge against Google's own subscriber, on the emulator: `python -m bench.groups.bridge`."""
 
 import argparse
 import asyncio
@@ -77,7 +77,7 @@ def _row(work: str, ours: float, theirs: float, bar: float) -> Row:
 def _child(side: str, address: str) -> Row:
     """One side's figures for a fresh load, measured in a process of its own."""
     names = _load(address, SUBSCRIPTIONS, MESSAGES)
-    command = [sys.executable, "-m", "bench.bridge", "--side", side]
+    command = [sys.executable, "-m", "bench.groups.bridge", "--side", side]
     done = subprocess.run(
         command, input=json.dumps(names).encode(), stdout=subprocess.PIPE, env=_environment(address), check=True
     )
@@ -204,7 +204,7 @@ def _idle(address: str) -> Row:
             runtime.state.put(SCHEMA_REGISTRY, row, expected=None)
         runtime.close()
         port = free_port()
-        command = [sys.executable, "-m", "bench.bridge", "--side", "command", "--project", PROJECT, "--port", str(port)]
+        command = [sys.executable, "-m", "bench.groups.bridge", "--side", "command", "--project", PROJECT, "--port", str(port)]
         bridge = subprocess.Popen(
             command, env=_environment(address) | {"LEANOPS_HOME": str(home)}, stderr=subprocess.DEVNULL
         )
@@ -252,7 +252,7 @@ def _cpu_s(pid: int) -> float:
 
 def main() -> int:
     """Measure, print, and exit 1 if a row misses its bar; `--side` is how it starts its own children."""
-    options = argparse.ArgumentParser(prog="python -m bench.bridge", description=main.__doc__)
+    options = argparse.ArgumentParser(prog="python -m bench.groups.bridge", description=main.__doc__)
     options.add_argument("--rounds", type=int, default=3)
     options.add_argument("--side", choices=["ours", "stock", "command"])
     chosen, rest = options.parse_known_args()
