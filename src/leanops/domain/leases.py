@@ -21,7 +21,7 @@ class Held:
     def sentence(self) -> str:
         """Who holds the lease, since when and until when."""
         since, until = (datetime.fromtimestamp(ms / 1000, UTC) for ms in (self.renewed_ms, self.until_ms))
-        return f"held by {self.owner}, acquired or renewed {since:{_SHOWN}} UTC, expires {until:{_SHOWN}} UTC"
+        return f"held by {self.owner}, acquired or renewed at {since:{_SHOWN}} UTC, expires at {until:{_SHOWN}} UTC"
 
 
 def lasts(row: Mapping[str, Any], now_ms: int, lease_ms: int) -> bool:

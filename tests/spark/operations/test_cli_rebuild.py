@@ -95,11 +95,13 @@ def test_a_topic_is_rebuilt_rolled_back_and_caught_up_by_commands(leanops: Leano
         "error: a rollback changes the tables; confirm with --yes",
     ]
     held = leanops("rollback", "orders", "--to", str(first), "--yes", code=1)
-    assert "1 keys of iceberg_curated_db.orders would be missing" in held.err
+    assert "1 key of iceberg_curated_db.orders would be missing" in held.err
     leanops("rebuild", "orders", "--cancel")
     assert set(rows(leanops)) == {"k1", "k2", "k3"}
     done = leanops("rollback", "orders", "--to", str(first), "--accept-missing", "1", "--yes")
-    assert done.out.startswith(f"orders: rolled back to snapshot {first}, 2 rows in Standardized\nit stays paused")
+    assert done.out.startswith(
+        f"orders: rolled back to snapshot {first}, 2 rows in Standardized\nthe topic stays paused"
+    )
     assert rows(leanops) == {"k1": (1, 2), "k2": (22, 2)}
     assert leanops("cycle", "--json").json["outcome"] == "paused"
 

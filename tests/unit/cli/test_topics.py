@@ -97,7 +97,9 @@ def test_unlock_says_who_held_the_lease_and_is_logged(leanops: Leanops, topic: s
     lease = acquire(runtime.platform, "topic/orders")
     acquire(runtime.platform, "dlq/drain")
     asked = leanops("topics", "unlock", topic)
-    told = re.fullmatch(rf"error: orders: (held by laptop/4711, .* at {TIME}, until {TIME}); .* --yes\n", asked.err)
+    told = re.fullmatch(
+        rf"error: orders: (held by laptop/4711, .* at {TIME}, expires at {TIME}); .* --yes\n", asked.err
+    )
     assert asked.code == 2
     assert told
     ended = leanops("topics", "unlock", topic, "--yes")

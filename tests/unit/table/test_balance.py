@@ -127,5 +127,5 @@ def test_odd_rows_are_told_from_more_than_their_share_on(read: int, data: st.Dat
 def test_one_copy_with_another_payload_and_one_path_too_many_are_told() -> None:
     odd = {"duplicates": 3, "conflicting_copies": 1, "unplaced_paths": 1, "missing_keys": 900}
     told = of_standardized({"read": 1_000, **odd}, 0.01)
-    assert [one[:30] for one in told] == ["1 of 3 duplicates hold another", "1 or more paths are beyond the"]
+    assert [one[:30] for one in told] == ["1 of 3 duplicates with another", "1 or more paths are beyond the"]
     assert of_standardized({}, 0.01) == []

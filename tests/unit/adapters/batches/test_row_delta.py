@@ -214,7 +214,7 @@ def test_a_table_that_is_gone_or_was_made_anew_refuses(catalog: Catalog) -> None
     with pytest.raises(CommitRefusedError, match="another writer"):
         committed(late, None, files)
     catalog.drop_table(NAME)
-    with pytest.raises(CommitRefusedError, match=r"db\.t does not exist any more"):
+    with pytest.raises(CommitRefusedError, match=r"db\.t no longer exists"):
         committed(catalog, None, files)
 
 
