@@ -204,7 +204,8 @@ def _idle(address: str) -> Row:
             runtime.state.put(SCHEMA_REGISTRY, row, expected=None)
         runtime.close()
         port = free_port()
-        command = [sys.executable, "-m", "bench.groups.bridge", "--side", "command", "--project", PROJECT, "--port", str(port)]
+        options = ["--side", "command", "--project", PROJECT, "--port", str(port)]
+        command = [sys.executable, "-m", "bench.groups.bridge", *options]
         bridge = subprocess.Popen(
             command, env=_environment(address) | {"LEANOPS_HOME": str(home)}, stderr=subprocess.DEVNULL
         )

@@ -41,7 +41,7 @@ def processed(runtime: Embedded, number: int, rows: int) -> int:
     assert view.head is not None
     catalog.create(CURATE, CURATED)
     curated = watermark(number, number, source_uuid=view.uuid, source_snapshot=view.head, batch_id=f"c{number}")
-    inserted = replace(curated, counts={"read": 2, "inserted": 1})
+    inserted = replace(curated, counts={"read": 2, "inserted": 1, "updated": 0})
     catalog.append(CURATE, [{"idempotency_key": f"{number}"}], inserted.summary())
     return view.head
 
