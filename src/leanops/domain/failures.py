@@ -1,6 +1,7 @@
 """Why a row was quarantined, apart from the rules of its columns, and the failures that carry it."""
 
 import re
+from dataclasses import dataclass
 from enum import StrEnum
 from hashlib import sha256
 
@@ -35,6 +36,21 @@ class Rule(StrEnum):
     BAD_ENVELOPE = "bad_envelope"
     UNROUTABLE = "unroutable"
     RECEIVES_EXCEEDED = "receives_exceeded"
+
+
+@dataclass(frozen=True)
+class Hide:
+    """A change of error rows: what they show of these columns and paths becomes stars."""
+
+    columns: tuple[str, ...]
+    paths: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class ForgetKeys:
+    """A change of error rows: those of schema versions before this one lose their keys."""
+
+    before: int
 
 
 def error_id(layer: str, topic: str, message_id: str) -> str:

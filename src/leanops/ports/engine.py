@@ -5,11 +5,13 @@ from dataclasses import dataclass, field, replace
 from datetime import date
 from typing import Any, ClassVar, Protocol
 
+from leanops.domain.failures import ForgetKeys, Hide
 from leanops.domain.payload.evolution import ColumnPlan, plan_columns, real_paths
 from leanops.domain.payload.flatten import Kind
 from leanops.domain.schema.model import Keys, Schema
 from leanops.domain.schema.parse import DEFAULT_KEY_PATH, DEFAULT_PERIOD_PATHS
 from leanops.domain.table.batch import Batch
+from leanops.domain.table.comparison import Comparison
 
 _DEFAULTS = (DEFAULT_KEY_PATH, *DEFAULT_PERIOD_PATHS)
 
@@ -152,6 +154,40 @@ class Written:
         )
 
 
+@dataclass(frozen=True)
+class TableAt:
+    """A table at a snapshot; without one it has no rows."""
+
+    table: str
+    snapshot: int | None
+
+
+@dataclass(frozen=True)
+class Curations:
+    """A new Curated and the live one, with all that can say why a key is in one of them alone."""
+
+    topic: str
+    new: TableAt
+    live: TableAt
+    standardized: TableAt
+    """What the new one was made from."""
+    raw: TableAt
+    errors: TableAt
+    parse_errors: TableAt
+    """The error rows of the new one."""
+    same_keys: bool
+    """Whether an event has the same key in both."""
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """Some rows of a table, as the engine knows them."""
+
+    rows: int
+    of: TableAt
+    places: Mapping[str, Any] = field(default_factory=dict)
+
+
 def union(parts: Iterable[Mapping[str, set[Kind]]]) -> dict[str, set[Kind]]:
     """The paths of several parts of a batch with all kinds they had."""
     found: dict[str, set[Kind]] = {}
@@ -193,3 +229,22 @@ class Engine(Protocol):
 
     def discard(self, target: Target, written: Written) -> None:
         """Remove all files of a batch of which no commit was tried, as far as that can be done."""
+
+    def compare(self, work: Curations) -> Comparison:
+        """What becomes of the keys of the live table; raises UnbalancedBatchError if the new one has a key twice."""
+
+    def retired(self, stored: TableAt, raw: TableAt) -> Chosen:
+        """The rows of Standardized whose event RAW does not have."""
+
+    def keep(self, chosen: Chosen, batch: Batch, target: Target, names: Mapping[str, str]) -> Written:
+        """Write these rows again for another table, as the batch's own; `names` renames some of their columns."""
+
+    def put_errors(self, source: TableAt, table: str, topic: str) -> None:
+        """Bring error rows of a topic into a table, in one commit; of a row that is there what people said of it stays.
+
+        One that fails again gets its new failures and one more attempt. Twice is the same as once: a row of the same
+        batch stays as it is.
+        """
+
+    def change_errors(self, table: str, topic: str, change: Hide | ForgetKeys) -> None:
+        """Change the error rows of a topic, in one commit; twice is the same as once."""

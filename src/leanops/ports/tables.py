@@ -134,18 +134,3 @@ class Lake(Protocol):
 
     def at(self, name: str, snapshot_id: int | None) -> "DataFrame":
         """The table at a snapshot; no rows where it has none yet."""
-
-    def append(self, rows: "DataFrame", name: str, summary: Mapping[str, str]) -> None:
-        """Append the rows in one commit that carries the summary."""
-
-    def put_errors(self, rows: "DataFrame", name: str, topic: str) -> None:
-        """Error rows of a topic: new ones are added, one that fails again gets its new failures and one more attempt.
-
-        Twice is the same as once: a row of the same batch stays as it is.
-        """
-
-    def hide_values(self, name: str, topic: str, columns: Sequence[str], paths: Sequence[str]) -> None:
-        """Hide what a topic's error rows show of these columns and paths, in one commit; twice is once."""
-
-    def forget_keys(self, name: str, topic: str, before: int) -> None:
-        """Take the keys out of a topic's error rows that schema versions before this one wrote."""

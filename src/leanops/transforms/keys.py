@@ -10,6 +10,8 @@ from leanops.domain.errors import UnbalancedBatchError
 from leanops.domain.schema.model import VersionFormat
 from leanops.transforms.cast import MICROS, VERSION_DIGITS, versions
 
+PREFIX = "key:"
+"""How a record_key begins that was made of an idempotency_key. Any other belongs to one message: it has no versions."""
 COUNTED = ("version_missing", "version_fallback", "period_fallback", "publish_time_ahead")
 """What is odd about an event that is kept all the same."""
 PERIOD = r"\A(?:19[7-9][0-9]|20[0-9]{2}|2100)-(?:0[1-9]|1[0-2])\z"
@@ -35,7 +37,7 @@ def keyed(raw: pa.RecordBatch, texts: Texts, form: VersionFormat | None) -> dict
     is_usable = version.is_valid() if is_number else pc.less_equal(version, pc.add(order_ts, _DAY)).fill_null(False)
     is_period = pc.match_substring_regex(texts.period, PERIOD).fill_null(False)
     return {
-        "record_key": pc.coalesce(_prefixed("key:", texts.key), _prefixed("message:", raw.column("message_id"))),
+        "record_key": pc.coalesce(_prefixed(PREFIX, texts.key), _prefixed("message:", raw.column("message_id"))),
         "period_reference": pc.if_else(is_period, texts.period, _months(order_ts)),
         "order_ts": order_ts,
         "last_updated_ts": order_ts if is_number else pc.if_else(is_usable, version, order_ts),

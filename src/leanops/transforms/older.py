@@ -8,15 +8,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from leanops.transforms.curate import Flags, is_newer_than
-from leanops.transforms.keys import order_time
+from leanops.transforms.keys import PREFIX, order_time
 
 VERSION = ("record_key", "message_id", "_version", "last_updated_ts", "publish_time", "ingestion_ts")
 """What orders the versions of a key."""
 RAW_FILE, RAW_ROW = "raw_file", "raw_row"
 PLACE = (RAW_FILE, RAW_ROW)
 """Where in RAW a version is."""
-PREFIX = "key:"
-"""How a record_key begins that was made of an idempotency_key. Any other belongs to one message: it has no versions."""
 _FIRST_TRY, _GROWTH = 1, 4
 """How many versions of a key are judged at first, and how many times more with every further try."""
 

@@ -7,10 +7,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from leanops.domain.failures import Rule, Status, error_id
+from leanops.domain.failures import HIDDEN, ForgetKeys, Hide, Rule, Status, error_id
 from leanops.domain.table.batch import Batch
 from leanops.transforms.cast import MICROS
 from leanops.transforms.judge import FAILURE
+from leanops.transforms.keys import PREFIX
 
 BAD = pa.schema(
     [
@@ -22,6 +23,8 @@ BAD = pa.schema(
     ]
 )
 """A message with all that is wrong with it."""
+_RENEWED = ("failures", "schema_version", "batch_id", "record_key")
+"""What an error row gets anew when its message fails again."""
 _NO_COLUMN = "no column, and the contract is quarantine"
 
 
@@ -73,6 +76,55 @@ def first_copies(bad: pa.Table) -> pa.Array:
     codes = bad.column("message_id").combine_chunks().dictionary_encode().indices.fill_null(-1).to_numpy()
     _, first = np.unique(codes[by_time], return_index=True)
     return pa.array(np.sort(by_time[first]))
+
+
+def renewed(stored: pa.Table, new: pa.Table) -> pa.Table:
+    """Those of the stored error rows that a later batch has among the new ones, with one more attempt."""
+    at = pc.index_in(stored.column("error_id"), value_set=new.column("error_id").combine_chunks()).combine_chunks()
+    failed = new.select(_RENEWED).take(at)
+    is_later = pc.not_equal(stored.column("batch_id"), failed.column("batch_id"))
+    rows, failed = stored.filter(is_later), failed.filter(is_later)
+    columns = {name: failed.column(name) for name in _RENEWED}
+    columns["attempts"] = pc.add(rows.column("attempts"), pa.scalar(1, pa.int32()))
+    return _with(rows, columns)
+
+
+def changed(rows: pa.Table, change: Hide | ForgetKeys) -> pa.Table:
+    """Those of these error rows that the change makes different, as they are after it."""
+    return _hidden(rows, change) if isinstance(change, Hide) else _without_keys(rows, change)
+
+
+def _without_keys(rows: pa.Table, change: ForgetKeys) -> pa.Table:
+    is_before = pc.less(rows.column("schema_version"), change.before)
+    has_key = pc.starts_with(rows.column("record_key"), PREFIX)
+    rows = rows.filter(pc.and_(is_before, has_key).fill_null(False))
+    return _with(rows, {"record_key": pa.nulls(len(rows), pa.string())})
+
+
+def _hidden(rows: pa.Table, change: Hide) -> pa.Table:
+    rows = rows.combine_chunks()
+    failures = rows.column("failures").combine_chunks()
+    fields = list(failures.type.value_type)
+    members = {field.name: pc.struct_field(failures.flatten(), field.name) for field in fields}
+    is_meant = pc.or_(
+        pc.is_in(members["column"], value_set=pa.array(change.columns, pa.string())),
+        pc.is_in(members["path"], value_set=pa.array(change.paths, pa.string())),
+    )
+    shows = pc.and_(is_meant, pc.not_equal(members["value"], HIDDEN).fill_null(False))
+    members["value"] = pc.if_else(shows, HIDDEN, members["value"])
+    # Lists that were sliced begin somewhere in the middle of all failures.
+    offsets = pc.subtract(failures.offsets, failures.offsets[0])
+    found = pa.StructArray.from_arrays(list(members.values()), fields=fields)
+    hidden = pa.ListArray.from_arrays(offsets, found, type=failures.type, mask=failures.is_null())
+    affected = pc.unique(pc.list_parent_indices(failures).filter(shows))
+    return _with(rows, {"failures": hidden}).take(affected)
+
+
+def _with(rows: pa.Table, columns: dict[str, Any]) -> pa.Table:
+    """Rows with other values in some columns."""
+    for name, values in columns.items():
+        rows = rows.set_column(rows.column_names.index(name), name, values)
+    return rows
 
 
 def _failure(rule: str, path: str | None, message: str) -> dict[str, str | None]:

@@ -17,6 +17,7 @@ from leanops.domain.schema.lint import Finding as Lint
 from leanops.domain.schema.plan import Example, FailureGroup, SchemaPlan, Unseen
 from leanops.domain.schema.types import ColumnType, DateFormat
 from leanops.domain.table.batch import Batch
+from leanops.domain.table.comparison import Comparison
 from leanops.domain.table.history import Snapshot
 from leanops.domain.table.operation import Stage, Work
 from leanops.domain.table.outcome import Outcome
@@ -25,7 +26,6 @@ from leanops.ports.delivery import Waiting
 from leanops.ports.queue import Depth
 from leanops.runtimes.doctor import Finding
 from leanops.usecases.cycle.job import TopicResult
-from leanops.usecases.operations.compare import Comparison
 from leanops.usecases.operations.plan_rollback import Rollback
 from leanops.usecases.pipeline.run_history import LayerResult
 from leanops.usecases.schemas.infer import Inferred

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from leanops.domain.errors import CommitRefusedError, LeaseHeldError, LeaseLostError, StateConflictError, UsageError
+from leanops.domain.table.comparison import Comparison
 from leanops.domain.table.definitions import CURATED, STANDARDIZED
 from leanops.domain.table.history import has_batch
 from leanops.domain.table.operation import (
@@ -33,7 +34,6 @@ from leanops.usecases.operation_log import (
     unfinished_operation,
     unfinished_operations,
 )
-from leanops.usecases.operations.compare import Comparison
 from leanops.usecases.operations.execute import cancel
 from leanops.usecases.operations.shadow import shadow_tables
 from leanops.usecases.platform import Platform

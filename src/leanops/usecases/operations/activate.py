@@ -4,6 +4,7 @@ import json
 from hashlib import sha256
 from typing import Any
 
+from leanops.domain.failures import ForgetKeys, Hide
 from leanops.domain.payload.evolution import ADDED, REMOVED, TYPE_CHANGED
 from leanops.domain.schema.diff import Kind
 from leanops.domain.schema.model import Schema
@@ -41,14 +42,15 @@ def _hide_errors(platform: Platform, operation: Operation) -> None:
     hidden = [one for one in after.payload_columns if one.pii and (one.name, one.path) not in known]
     databases = platform.rules.databases
     if hidden and _has_errors(platform, databases.errors, operation.topic):
-        paths = [column.path for column in hidden if column.path]
+        paths = tuple(column.path for column in hidden if column.path)
+        change = Hide(tuple(column.name for column in hidden), paths)
         with platform.durable("hide"):
-            platform.lake().hide_values(databases.errors, operation.topic, [column.name for column in hidden], paths)
+            platform.engine().change_errors(databases.errors, operation.topic, change)
     if after.keys.pii and not before.keys.pii:
         for name in (databases.errors, databases.parse_errors):
             if _has_errors(platform, name, operation.topic):
                 with platform.durable("forget keys"):
-                    platform.lake().forget_keys(name, operation.topic, operation.version)
+                    platform.engine().change_errors(name, operation.topic, ForgetKeys(operation.version))
 
 
 def _has_errors(platform: Platform, name: str, topic: str) -> bool:

@@ -3,8 +3,6 @@
 from dataclasses import replace
 
 import msgspec
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 
 from leanops.domain.errors import OperationBlockedError, UnbalancedBatchError
 from leanops.domain.payload.columns import is_unusable, register
@@ -15,6 +13,7 @@ from leanops.domain.table.definitions import STANDARDIZED as STANDARDIZED_TABLE
 from leanops.domain.table.history import TableView, has_batch, retired_rows, valid_watermark, watermark_of
 from leanops.domain.table.operation import Place, agrees
 from leanops.domain.words import counted
+from leanops.ports.engine import Chosen, TableAt, Target
 from leanops.usecases.operations.shadow import Portion, Shadow, portions
 from leanops.usecases.pipeline import standardize
 from leanops.usecases.pipeline.commit import alter
@@ -144,30 +143,26 @@ def _keep_retired(shadow: Shadow) -> None:
     live = shadow.operation.standardized
     if shadow.view(shadow.standardized).head is not None or live is None or live.snapshot is None:
         return
-    shadow.lake.fit(live.rows)
-    events = shadow.raw_rows().select("message_id")
-    stored = shadow.lake.at(shadow.live_standardized, live.snapshot)
-    stored = stored.withColumnsRenamed(_renamed(shadow.view(shadow.live_standardized)))
-    kept = stored.join(events, "message_id", "left_anti").persist()
-    try:
-        rows = kept.count()
-        if not shadow.keeps_keys and not agrees(shadow.operation.accept, rows):
-            raise OperationBlockedError(
-                shadow.operation.topic,
-                f"{counted(rows, 'row')} of {shadow.live_standardized} cannot be given new keys, because the events "
-                "are no longer in RAW",
-            )
-        if rows and shadow.keeps_keys:
-            _append_base(shadow, kept, rows)
-    finally:
-        kept.unpersist()
+    kept = shadow.platform.engine().retired(TableAt(shadow.live_standardized, live.snapshot), shadow.raw_rows())
+    if not shadow.keeps_keys and not agrees(shadow.operation.accept, kept.rows):
+        raise OperationBlockedError(
+            shadow.operation.topic,
+            f"{counted(kept.rows, 'row')} of {shadow.live_standardized} cannot be given new keys, because the events "
+            "are no longer in RAW",
+        )
+    if kept.rows and shadow.keeps_keys:
+        _write_base(shadow, kept)
 
 
-def _append_base(shadow: Shadow, kept: DataFrame, rows: int) -> None:
-    batch = standardized_batch(shadow)
-    mark = watermark_of(batch, StandardizedCounts(0, 0, 0, 0, 0, 0), Totals(rows=rows, base_rows=rows))
-    base = kept.withColumns({"_batch_seq": F.lit(batch.batch_seq).cast("bigint"), "_batch_id": F.lit(batch.batch_id)})
-    shadow.held.check()
+def _write_base(shadow: Shadow, kept: Chosen) -> None:
+    batch, view, engine = standardized_batch(shadow), shadow.view(shadow.standardized), shadow.platform.engine()
+    mark = watermark_of(batch, StandardizedCounts(0, 0, 0, 0, 0, 0), Totals(rows=kept.rows, base_rows=kept.rows))
+    target = Target(view.name, view.uuid, view.head, shadow.parse_errors)
+    written = engine.keep(kept, batch, target, _renamed(shadow.view(shadow.live_standardized)))
+    if written.added != kept.rows:
+        engine.discard(target, written)
+        raise UnbalancedBatchError(f"{batch.topic}: {kept.rows} rows have left RAW, {written.added} were kept")
     summary = {**mark.summary(), "leanops.batch-id": f"{shadow.operation.operation_id}/retired"}
+    shadow.held.check()
     with shadow.platform.durable("shadow base"):
-        shadow.lake.append(base, shadow.standardized, summary)
+        engine.commit(target, written, summary)

@@ -13,6 +13,7 @@ from leanops.domain.errors import (
     UsageError,
 )
 from leanops.domain.table.batch import CURATED, STANDARDIZED
+from leanops.domain.table.comparison import Comparison
 from leanops.domain.table.history import KIND, TableView, has_batch, is_ancestor, is_same_data
 from leanops.domain.table.operation import Accept, Accepted, Operation, Scope, Stage, UnfinishedOperation, Work
 from leanops.domain.words import counted
@@ -23,7 +24,7 @@ from leanops.usecases.operation_log import advance, agree, begin_attempt, block,
 from leanops.usecases.operations.activate import activate
 from leanops.usecases.operations.build_curated import build_curated
 from leanops.usecases.operations.build_standardized import build_standardized
-from leanops.usecases.operations.compare import Comparison, compare
+from leanops.usecases.operations.compare import compare
 from leanops.usecases.operations.restore import restore_errors, roll_back
 from leanops.usecases.operations.shadow import Progress, Shadow, continue_attempts, forget_shadow, forget_shadows, quiet
 from leanops.usecases.operations.swap import swap

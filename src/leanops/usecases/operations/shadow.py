@@ -5,13 +5,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
-from pyspark.sql import DataFrame
 
 from leanops.domain.errors import LateErrorsError
 from leanops.domain.table.definitions import TableDefinition
 from leanops.domain.table.history import TableView
 from leanops.domain.table.operation import Operation, Scope
-from leanops.ports.engine import Written
+from leanops.ports.engine import TableAt, Written
 from leanops.usecases.journal import schema_of_version
 from leanops.usecases.leases import HeldTopic
 from leanops.usecases.platform import Platform
@@ -90,7 +89,6 @@ class Shadow:
     def __init__(self, held: HeldTopic, operation: Operation, progress: Progress = quiet) -> None:
         self.held, self.operation, self.progress = held, operation, progress
         self.platform = platform = held.platform
-        self.lake = platform.lake()
         self.schema = schema = schema_of_version(platform, held.topic, operation.version)
         databases, topic = platform.rules.databases, operation.topic
         self.raw = databases.raw_table(topic)
@@ -109,10 +107,10 @@ class Shadow:
         assert self.operation.standardized is not None
         return self.view(self.live_standardized), self.operation.standardized.head
 
-    def raw_rows(self) -> DataFrame:
+    def raw_rows(self) -> TableAt:
         """RAW as far as the operation reads it."""
         assert self.operation.raw is not None
-        return self.lake.at(self.raw, self.operation.raw.head)
+        return TableAt(self.raw, self.operation.raw.head)
 
     @property
     def keeps_keys(self) -> bool:
@@ -160,10 +158,10 @@ class Shadow:
         view = self.platform.catalog.load(name)
         return replace(view, head=self._compared[name]) if view and name in self._compared else view
 
-    def built(self, name: str) -> DataFrame:
+    def built(self, name: str) -> TableAt:
         """What was built of a table; nothing where it was not begun."""
         view = self.find(name)
-        return self.lake.at(name, view.head if view else None)
+        return TableAt(name, view.head if view else None)
 
     def as_built(self) -> Operation:
         """The operation with what it has built so far, which is what will be compared and go live."""

@@ -6,13 +6,13 @@ from dataclasses import asdict
 from leanops.domain.errors import UnbalancedBatchError, UsageError
 from leanops.domain.schema.model import Schema
 from leanops.domain.table.batch import CURATED, STANDARDIZED, new_batch_id
+from leanops.domain.table.comparison import Comparison
 from leanops.domain.table.history import TableView, rows_in, valid_watermark
 from leanops.domain.table.operation import Accept, Accepted, Operation, Place, Scope, Stage, Work
 from leanops.usecases.audit import record_action
 from leanops.usecases.journal import abandon
 from leanops.usecases.leases import HeldTopic, hold_topic
 from leanops.usecases.operation_log import begin, check_free
-from leanops.usecases.operations.compare import Comparison
 from leanops.usecases.operations.execute import execute
 from leanops.usecases.operations.shadow import Progress, quiet
 from leanops.usecases.pipeline.late_batches import without_late_batches

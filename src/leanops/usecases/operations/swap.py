@@ -16,6 +16,7 @@ from leanops.domain.table.history import (
     watermark_of,
 )
 from leanops.domain.table.operation import Operation, Scope
+from leanops.ports.engine import TableAt
 from leanops.usecases.attempts import forget_failures
 from leanops.usecases.journal import set_checkpoint
 from leanops.usecases.leases import HeldTopic
@@ -68,7 +69,7 @@ def _put_errors(shadow: Shadow, source: str, target: str) -> None:
     platform.catalog.create(target, ERRORS)
     shadow.held.check()
     with platform.durable("errors"):
-        shadow.lake.put_errors(shadow.lake.at(source, view.head), target, shadow.operation.topic)
+        platform.engine().put_errors(TableAt(source, view.head), target, shadow.operation.topic)
 
 
 def _swap_standardized(shadow: Shadow) -> LayerResult:

@@ -10,12 +10,12 @@ from leanops.domain.schema.diff import Difference, Kind, difference
 from leanops.domain.schema.lint import sealed_key_problems
 from leanops.domain.schema.model import Schema, schema_from_json
 from leanops.domain.schema.plan import SchemaPlan
+from leanops.domain.table.comparison import Comparison
 from leanops.domain.table.operation import Accepted, Scope, Stage, Work, agrees
 from leanops.usecases.audit import record_action
 from leanops.usecases.leases import HeldTopic, hold_topic
 from leanops.usecases.operation_log import begin, check_free
 from leanops.usecases.operations.activate import fingerprint, record_version
-from leanops.usecases.operations.compare import Comparison
 from leanops.usecases.operations.execute import execute
 from leanops.usecases.operations.shadow import Progress, quiet
 from leanops.usecases.operations.start import has_rows, new_operation, rebuild_held, settle

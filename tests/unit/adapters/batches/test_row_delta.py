@@ -11,7 +11,7 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException, ForbiddenError
 from pyiceberg.table import Table
 
-from leanops.adapters.iceberg.batches.row_delta import commit_append, commit_row_delta
+from leanops.adapters.iceberg.batches.row_delta import commit_on_any_head, commit_row_delta
 from leanops.adapters.iceberg.catalog import IcebergCatalog
 from leanops.adapters.iceberg.local import LocalCatalog, NothingCommittedError
 from leanops.adapters.iceberg.tasks.stored import Layout, stored_files
@@ -307,8 +307,8 @@ def test_an_append_goes_on_top_of_whatever_came_meanwhile(catalog: Catalog) -> N
     ours, theirs = files_with(catalog, "ours"), files_with(catalog, "theirs")
     late: Any = Stalling(catalog, lambda: committed(catalog, None, theirs), at=NAME)
     heads: list[int | None] = []
-    snapshot_id = commit_append(
-        late, NAME, ours, {"leanops.batch-ids": "b"}, lambda table: heads.append(table.metadata.current_snapshot_id)
+    snapshot_id = commit_on_any_head(
+        late, NAME, ours, (), {"leanops.batch-ids": "b"}, lambda table: heads.append(table.metadata.current_snapshot_id)
     )
     table = catalog.load_table(NAME)
     assert len(heads) == 2
@@ -329,7 +329,7 @@ def test_a_guard_refuses_an_append_once_and_for_all(catalog: Catalog) -> None:
         raise CommitRefusedError("this batch is there already")
 
     with pytest.raises(CommitRefusedError, match="there already"):
-        commit_append(catalog, NAME, files_with(catalog, "a"), {}, refuse)
+        commit_on_any_head(catalog, NAME, files_with(catalog, "a"), (), {}, refuse)
     assert len(calls) == 1
     assert head_of(catalog) is None
     assert avros(catalog) == set()
@@ -345,7 +345,7 @@ def test_an_append_gives_up_after_many_conflicts(catalog: Catalog, monkeypatch: 
 
     monkeypatch.setattr(catalog, "commit_table", conflict)
     with pytest.raises(CommitRefusedError, match=r"db\.t was changed by other writers 30 times"):
-        commit_append(catalog, NAME, files, {}, lambda table: heads.append(table))
+        commit_on_any_head(catalog, NAME, files, (), {}, lambda table: heads.append(table))
     assert len(heads) == 30
     assert avros(catalog) == set()
 
@@ -355,7 +355,7 @@ def test_a_lost_answer_to_an_append_is_not_tried_again(catalog: Catalog, monkeyp
     files = files_with(catalog, "a")
     answering(catalog, monkeypatch, CommitStateUnknownException("504"), taken=True)
     with pytest.raises(CommitUnknownError):
-        commit_append(catalog, NAME, files, {})
+        commit_on_any_head(catalog, NAME, files, (), {})
     assert scanned(catalog, "record_key") == [("a",)]
 
 

@@ -18,7 +18,7 @@ from pyiceberg.table import Table
 from pyiceberg.typedef import Record
 from pyiceberg.types import StringType
 
-from leanops.adapters.iceberg.batches.row_delta import commit_append, commit_row_delta
+from leanops.adapters.iceberg.batches.row_delta import commit_on_any_head, commit_row_delta
 from leanops.adapters.iceberg.catalog import IcebergCatalog
 from leanops.adapters.iceberg.tasks.rows import DeadRows, live_rows
 from leanops.adapters.iceberg.tasks.stored import (
@@ -64,7 +64,7 @@ def added_to(catalog: Catalog, rows: list[dict[str, Any]]) -> list[DataFile]:
     """Files of these rows, appended."""
     layout = Layout.of(catalog.load_table(NAME))
     files = write_rows(layout.io(), layout, [arrow(layout, rows)])
-    commit_append(catalog, NAME, files, {})
+    commit_on_any_head(catalog, NAME, files, (), {})
     return files
 
 
@@ -83,7 +83,7 @@ def foreign(catalog: Catalog, rows: pa.Table, partition: Record | None = None) -
         file_size_in_bytes=len(table.io.new_input(path)),
     )
     file.spec_id = 0
-    commit_append(catalog, NAME, [file], {})
+    commit_on_any_head(catalog, NAME, [file], (), {})
 
 
 def numbered(columns: dict[str, tuple[int, pa.Array]]) -> pa.Table:

@@ -21,7 +21,7 @@ from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.table import Table
 from pyiceberg.types import LongType, StringType
 
-from leanops.adapters.iceberg.batches.row_delta import commit_append
+from leanops.adapters.iceberg.batches.row_delta import commit_on_any_head
 from leanops.adapters.iceberg.catalog import IcebergCatalog
 from leanops.adapters.iceberg.tasks.stored import (
     FILE_PATH_ID,
@@ -150,7 +150,7 @@ def test_large_partitions_are_cut_into_files_of_the_size_the_table_asks_for(cata
     parts = [content(table, file)["record_key"].to_pylist() for file in files]
     assert [key for part in parts for key in part] == sorted(keys)
     assert len({file.file_path for file in files}) == len(files)
-    commit_append(catalog, NAME, files, {})
+    commit_on_any_head(catalog, NAME, files, (), {})
     assert read_by_us(catalog, "record_key") == [(key,) for key in sorted(keys)]
 
 
@@ -176,7 +176,7 @@ def test_descriptions_survive_pickling(catalog: Catalog, protocol: int) -> None:
     files = written(table, [event("a"), event("b", period=None)])
     again = pickle.loads(pickle.dumps(files, protocol))
     assert [(file._data, file.spec_id) for file in again] == [(file._data, file.spec_id) for file in files]
-    commit_append(catalog, NAME, again, {})
+    commit_on_any_head(catalog, NAME, again, (), {})
     assert scanned(catalog, "record_key") == [("a",), ("b",)]
 
 
@@ -191,7 +191,7 @@ def test_rows_in_other_types_are_cast_and_unknown_columns_refused(catalog: Catal
             "_batch_seq": pa.array([1], pa.int32()),
         }
     )
-    commit_append(catalog, NAME, write_rows(table.io, layout, [rows]), {})
+    commit_on_any_head(catalog, NAME, write_rows(table.io, layout, [rows]), (), {})
     assert scanned(catalog, "record_key", "topic_name", "publish_time", "_batch_seq") == [("a", "t", DAY, 1)]
     with pytest.raises(ValueError, match="has no column other, strange"):
         write_rows(table.io, layout, [pa.table({"record_key": ["a"], "strange": [1], "other": [2]})])
@@ -230,7 +230,7 @@ def stored(catalog: Catalog, files: int, rows: int = 3) -> list[StoredFile]:
     """The files of a table that got them one by one."""
     table = created(catalog, STANDARDIZED)
     added = [file for at in range(files) for file in written(table, [event(f"{at:03}-{row}") for row in range(rows)])]
-    commit_append(catalog, NAME, added, {})
+    commit_on_any_head(catalog, NAME, added, (), {})
     table = catalog.load_table(NAME)
     return stored_files(table, table.metadata.current_snapshot_id, ())
 

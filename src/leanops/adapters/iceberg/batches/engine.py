@@ -10,16 +10,33 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
 from leanops.adapters.iceberg.batches.plan import BatchPlan, Tables, error_files
-from leanops.adapters.iceberg.batches.row_delta import commit_append, commit_row_delta
+from leanops.adapters.iceberg.batches.row_delta import commit_on_any_head, commit_row_delta
 from leanops.adapters.iceberg.batches.runner import Runner, guarded
 from leanops.adapters.iceberg.batches.shuffle import standardize_large
+from leanops.adapters.iceberg.operations.compare import Places, compare
+from leanops.adapters.iceberg.operations.errors import change_errors, put_errors
+from leanops.adapters.iceberg.operations.retired import KeepUnit, keep_unit, keep_units, retired
 from leanops.adapters.iceberg.options import TaskRules
 from leanops.adapters.iceberg.tasks.fold import FoldUnit, fold_unit
 from leanops.adapters.iceberg.tasks.older import OlderUnit, older_unit, versions_unit
+from leanops.adapters.iceberg.tasks.stored import Layout
 from leanops.adapters.iceberg.tasks.units import Unit, curate_unit, standardize_unit
 from leanops.adapters.iceberg.tasks.written import remove_files
 from leanops.domain.errors import CommitUnknownError
-from leanops.ports.engine import CurateWork, Fold, StandardizeWork, Target, Versions, Written
+from leanops.domain.failures import ForgetKeys, Hide
+from leanops.domain.table.batch import Batch
+from leanops.domain.table.comparison import Comparison
+from leanops.ports.engine import (
+    Chosen,
+    CurateWork,
+    Curations,
+    Fold,
+    StandardizeWork,
+    TableAt,
+    Target,
+    Versions,
+    Written,
+)
 
 TOPICS = "leanops.topics"
 """The topics whose error rows a commit added."""
@@ -111,7 +128,7 @@ class TaskEngine:
         while files := [file for one in ours.values() for file in one.errors]:
             try:
                 summary = {TOPICS: ",".join(ours)}
-                commit_append(self._catalog, table, files, summary, lambda now: _check_errors(now, ours))
+                commit_on_any_head(self._catalog, table, files, (), summary, lambda now: _check_errors(now, ours))
                 break
             except _LateError as overtaken:
                 late += overtaken.topics
@@ -171,6 +188,36 @@ class TaskEngine:
         except Exception as failure:  # noqa: BLE001 - a table that is not folded is as good as before
             return failure
         return failed
+
+    def compare(self, work: Curations) -> Comparison:
+        at = Tables(self._catalog, self._rules).at
+        places = Places(*map(at, (work.new, work.live, work.standardized, work.raw, work.errors, work.parse_errors)))
+        return compare(self._runner, self._rules, places, topic=work.topic, same_keys=work.same_keys)
+
+    def retired(self, stored: TableAt, raw: TableAt) -> Chosen:
+        tables = Tables(self._catalog, self._rules)
+        place = tables.at(stored)
+        found = retired(self._runner, self._rules, place, tables.at(raw))
+        return Chosen(len(found.rows), stored, found.chosen(place.files))
+
+    def keep(self, chosen: Chosen, batch: Batch, target: Target, names: Mapping[str, str]) -> Written:
+        source = Tables(self._catalog, self._rules).at(chosen.of)
+        layout = Layout.of(self._catalog.load_table(target.table))
+        unit = KeepUnit(source, chosen.places, layout, batch, names, self._rules.task_memory)
+        parts = self._runner.run(keep_unit, keep_units(unit, self._rules))
+        written = reduce(Written.plus, (part for part in parts if isinstance(part, Written)), Written())
+        for part in parts:
+            if isinstance(part, Exception):
+                self.discard(target, written)
+                raise part
+        return written
+
+    def put_errors(self, source: TableAt, table: str, topic: str) -> None:
+        rows = Tables(self._catalog, self._rules).at(source)
+        put_errors(self._catalog, self._runner, self._rules, rows, table, topic)
+
+    def change_errors(self, table: str, topic: str, change: Hide | ForgetKeys) -> None:
+        change_errors(self._catalog, self._runner, self._rules, table, topic, change)
 
     def discard(self, target: Target, written: Written) -> None:
         versions = [named.path for named in written.superseded]

@@ -12,11 +12,11 @@ from leanops.adapters.iceberg.options import TaskRules
 from leanops.adapters.iceberg.tasks.fold import FoldUnit, fold_units
 from leanops.adapters.iceberg.tasks.older import OlderUnit, VersionsUnit
 from leanops.adapters.iceberg.tasks.outputs import distinct_errors
-from leanops.adapters.iceberg.tasks.places import Place
+from leanops.adapters.iceberg.tasks.places import NOWHERE, Place
 from leanops.adapters.iceberg.tasks.stored import Layout, StoredFile, appended_files, stored_files
 from leanops.adapters.iceberg.tasks.units import Unit
 from leanops.domain.errors import CommitRefusedError, PermanentError
-from leanops.ports.engine import CurateWork, Fold, StandardizeWork, Target, Work, Written
+from leanops.ports.engine import CurateWork, Fold, StandardizeWork, TableAt, Target, Work, Written
 
 _EPOCH = date(1970, 1, 1)
 _VERSIONS_PER_ROW = 8
@@ -113,6 +113,13 @@ class Tables:
         end = table.metadata.current_snapshot_id if batch.raw_to is None else batch.raw_to
         files = [] if end is None else appended_files(table, batch.raw_from, end)
         return Place(Layout.of(table), tuple(files))
+
+    def at(self, at: TableAt) -> Place:
+        """All rows of a table at a snapshot."""
+        if at.snapshot is None:
+            return NOWHERE
+        table = self._table(at.table)
+        return Place(Layout.of(table), tuple(stored_files(table, at.snapshot, ())))
 
     def fold(self, fold: Fold) -> list[FoldUnit]:
         """What is worth folding in a table."""

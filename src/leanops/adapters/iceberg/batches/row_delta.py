@@ -80,19 +80,21 @@ def commit_row_delta(
         raise CommitRefusedError(refused) from None
 
 
-def commit_append(
+def commit_on_any_head(
     catalog: Catalog,
     name: str,
     data_files: Sequence[DataFile],
+    delete_files: Sequence[DataFile],
     summary: Mapping[str, str],
     guard: Callable[[Table], None] = lambda _: None,
 ) -> int:
-    """One append of these files on whatever head the table has; its id. `guard` sees each head and may raise."""
+    """One snapshot with these files on whatever head the table has; its id. `guard` sees each head and may raise."""
+    operation = Operation.OVERWRITE if delete_files else Operation.APPEND
 
-    def append() -> int:
+    def commit() -> int:
         table = _load(catalog, name)
         guard(table)
-        return _Commit(table, Operation.APPEND, summary).run(data_files, ())
+        return _Commit(table, operation, summary).run(data_files, delete_files)
 
     retrying = Retrying(
         retry=retry_if_exception_type(CommitFailedException),
@@ -101,7 +103,7 @@ def commit_append(
         reraise=True,
     )
     try:
-        return retrying(append)
+        return retrying(commit)
     except CommitFailedException:
         raise CommitRefusedError(f"{name} was changed by other writers {_TRIES} times in a row; try again") from None
 

@@ -28,8 +28,8 @@ from leanops.transforms import curate
 from leanops.transforms.curate import Flags
 from leanops.transforms.flatten import RAW_COLUMNS
 from leanops.transforms.judge import KEY, judged
+from leanops.transforms.keys import PREFIX
 from leanops.transforms.older import (
-    PREFIX,
     RAW_FILE,
     RAW_ROW,
     VERSION,

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyiceberg.schema import Schema
 
 from leanops.adapters.iceberg.tasks.held import joined
 from leanops.adapters.iceberg.tasks.rows import POSITION, ROWS_OF_KEYS, DeadRows, chosen_pieces, live_pieces
@@ -25,6 +26,10 @@ class Place:
 
     layout: Layout
     files: tuple[StoredFile, ...] = ()
+
+
+NOWHERE = Place(Layout(location="", io_properties={}, schema=Schema(), specs={}, spec_id=0, properties={}))
+"""In place of a table that has no rows, and may not be there."""
 
 
 def pieces(place: Place, columns: Sequence[str], at_once: int = ROWS_OF_KEYS) -> Iterator[pa.Table]:

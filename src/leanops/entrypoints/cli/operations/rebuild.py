@@ -16,8 +16,8 @@ from leanops.entrypoints.cli.output import note, print_json, say
 from leanops.entrypoints.cli.progress import rebuilding
 
 if TYPE_CHECKING:
+    from leanops.domain.table.comparison import Comparison
     from leanops.runtimes.runtime import Runtime
-    from leanops.usecases.operations.compare import Comparison
     from leanops.usecases.operations.plan_rollback import Rollback
 
 Curated = Annotated[bool, typer.Option("--curated", help="Rebuild only Curated, from Standardized.")]
