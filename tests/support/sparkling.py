@@ -27,6 +27,15 @@ def embedded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Embedded]:
 
 @pytest.fixture
 def world(embedded: Embedded, tmp_path: Path) -> Iterator[World]:
+    """A world whose tasks run in this process: the same tasks, files and commits, without Spark."""
+    made = World(embedded, tmp_path, in_process=True)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def spark_world(embedded: Embedded, tmp_path: Path) -> Iterator[World]:
+    """A world whose tasks run on Spark."""
     made = World(embedded, tmp_path)
     yield made
     made.close()

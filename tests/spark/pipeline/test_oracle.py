@@ -6,6 +6,7 @@ import random
 
 import pytest
 
+from leanops.adapters.iceberg.options import TaskRules
 from tests.oracle.model import Model
 from tests.oracle.streams import SCHEMA, make_stream
 from tests.support.verify import assert_counts, assert_tables
@@ -15,8 +16,10 @@ SEEDS = 6 if os.environ.get("CI") else 2
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))
-def test_every_table_and_count_is_the_models(world: World, seed: int) -> None:
-    chance = random.Random(seed)
+def test_every_table_and_count_is_the_models(spark_world: World, seed: int) -> None:
+    world, chance = spark_world, random.Random(seed)
+    # Every other time no batch is small.
+    world.tasks = TaskRules(task_rows=10) if seed % 2 else TaskRules()
     batches = [[FIRST], *few_batches(chance, make_stream(chance, 120))]
     world.add("orders", json.dumps(SCHEMA))
     model = Model("orders", SCHEMA, pii_key=PII_KEY)

@@ -2,7 +2,6 @@
 
 import json
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from hypothesis import example, given
@@ -10,7 +9,6 @@ from hypothesis import strategies as st
 
 from leanops.adapters.iceberg.bounds import upper_bound
 from leanops.domain.table.outcome import Outcome
-from leanops.runtimes.embedded import Embedded
 from tests.oracle.streams import SCHEMA
 from tests.support.world import FIRST, World
 
@@ -36,10 +34,7 @@ def test_a_bound_of_what_is_short_enough_is_the_text() -> None:
 
 
 @pytest.mark.parametrize("place", ["key", "message id"])
-def test_an_event_whose_bound_would_end_before_the_surrogates_stops_nobody(
-    embedded: Embedded, tmp_path: Path, place: str
-) -> None:
-    world = World(embedded, tmp_path, in_process=True)
+def test_an_event_whose_bound_would_end_before_the_surrogates_stops_nobody(world: World, place: str) -> None:
     columns = [{"name": "key", "path": "$.key", "type": "STRING"}]
     world.add("orders", json.dumps({**SCHEMA, "payload_columns": columns, "keys": {"idempotency_key": "$.key"}}))
     # RAW keeps 16 characters of a message id, both layers 64 of a key; the record_key has four before it.

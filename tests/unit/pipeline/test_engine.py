@@ -17,7 +17,6 @@ from leanops.domain.schema.types import TYPES
 from leanops.domain.table.history import foreign_snapshots
 from leanops.domain.table.outcome import Outcome
 from leanops.ports.engine import Fold, StandardizeWork
-from leanops.runtimes.embedded import Embedded
 from leanops.usecases.cycle import run
 from leanops.usecases.cycle.job import TopicResult
 from leanops.usecases.leases import unlock
@@ -36,11 +35,6 @@ SIZES = {
     "folded": TaskRules(fold_files=2),
     "with hardly any memory": TaskRules(task_rows=40, task_memory=2_000, fold_files=4),
 }
-
-
-@pytest.fixture
-def world(embedded: Embedded, tmp_path: Path) -> World:
-    return World(embedded, tmp_path, in_process=True)
 
 
 @pytest.mark.parametrize("size", SIZES)

@@ -15,7 +15,6 @@ from leanops.adapters.iceberg.options import TaskRules
 from leanops.domain.errors import UsageError
 from leanops.domain.table.definitions import RAW
 from leanops.domain.table.outcome import Outcome
-from leanops.runtimes.embedded import Embedded
 from leanops.usecases.cycle.job import TopicResult
 from leanops.usecases.cycle.plan import plan_cycle
 from leanops.usecases.operations.plan_rollback import plan_rollback, roll_back_topic
@@ -33,11 +32,6 @@ ORDERS: dict[str, Any] = {
     "payload_columns": COLUMNS,
     "keys": {"idempotency_key": "$.key", "version": "$.at"},
 }
-
-
-@pytest.fixture
-def world(embedded: Embedded, tmp_path: Path) -> World:
-    return World(embedded, tmp_path, in_process=True)
 
 
 @pytest.fixture

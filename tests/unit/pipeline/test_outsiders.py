@@ -13,7 +13,6 @@ from leanops.adapters.iceberg.options import TaskRules
 from leanops.domain.errors import LeaseLostError, PermanentError, RetryableError, UnbalancedBatchError
 from leanops.domain.table.outcome import Outcome
 from leanops.ports.state import ATTEMPTS
-from leanops.runtimes.embedded import Embedded
 from leanops.usecases.cycle.plan import plan_cycle
 from leanops.usecases.leases import unlock
 from tests.oracle.rows import RawRow
@@ -26,8 +25,7 @@ ORDERS: dict[str, Any] = {**SCHEMA, "payload_columns": COLUMNS, "keys": {"idempo
 
 
 @pytest.fixture
-def world(embedded: Embedded, tmp_path: Path) -> World:
-    world = World(embedded, tmp_path, in_process=True)
+def world(world: World) -> World:
     world.add("orders", json.dumps(ORDERS))
     return world
 

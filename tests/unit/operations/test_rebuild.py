@@ -2,7 +2,6 @@
 
 import json
 import random
-import threading
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -41,9 +40,13 @@ def processed(world: World, seed: int, schema: dict[str, Any] = SCHEMA) -> Model
     return model
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("scope", [Scope.BOTH, Scope.CURATED])
 def test_a_rebuild_gives_the_tables_of_the_model(world: World, scope: Scope) -> None:
+    rebuilt_like_the_model(world, scope)
+
+
+def rebuilt_like_the_model(world: World, scope: Scope) -> None:
+    """A topic that is rebuilt and goes on, beside the model."""
     model = processed(world, 3)
     rebuild_topic(world.platform(), "orders", scope=scope)
     if scope == Scope.BOTH:
@@ -77,54 +80,6 @@ def events(first: int, last: int) -> list[RawRow]:
         )
         for number in range(first, last)
     ]
-
-
-class Reader:
-    """Polls Curated as any reader would, and notes each state it sees."""
-
-    def __init__(self, world: World) -> None:
-        self.world, self.states, self.polls = world, [], 0
-        self.stopping = threading.Event()
-        self.thread = threading.Thread(target=self._poll, name="reader")
-
-    def _poll(self) -> None:
-        while not self.stopping.is_set():
-            table = self.world.embedded.catalog.load_table(self.world.databases.curated_table("orders"))
-            rows = table.scan(selected_fields=("idempotency_key", "value")).to_arrow()
-            keys = len(set(rows["idempotency_key"].to_pylist()))
-            state = (
-                rows.num_rows,
-                keys,
-                str(rows.schema.field("value").type),
-                sum(map(int, rows["value"].to_pylist())),
-            )
-            self.polls += 1
-            if not self.states or self.states[-1] != state:
-                self.states.append(state)
-
-    def __enter__(self) -> "Reader":
-        self.thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.stopping.set()
-        self.thread.join()
-
-
-@pytest.mark.slow
-def test_readers_see_only_whole_tables_while_200_000_rows_are_rebuilt(world: World) -> None:
-    rows, size = events(0, 200_000), 200_000
-    world.with_rules(operations={"rebuild_rows": 80_000})
-    world.add("orders", plain(column("value", path="$.a", type="BIGINT")))
-    world.publish("orders", rows)
-    world.cycle()
-    other = plain(column("value", path="$.b", type="DECIMAL(20,0)"), keys={"version": "$.b"})
-    with Reader(world) as reader:
-        deploy_schema(world.platform(), "orders", other, "f", Consent(rebuild=True))
-    total = size * (size - 1) // 2
-    before = (size, size, "int64", total)
-    assert reader.states == [before, (size, size, "decimal128(20, 0)", 2 * total)]
-    assert reader.polls > 10
 
 
 def test_rows_whose_events_left_raw_are_carried_over(world: World) -> None:

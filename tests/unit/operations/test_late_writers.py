@@ -7,9 +7,9 @@ from leanops.usecases.operation_log import unfinished_operation
 from leanops.usecases.operations.shadow import shadow_tables
 from leanops.usecases.operations.start import rebuild_topic
 from leanops.views.balance import whole_topic
-from tests.spark.operations.test_rebuild import events, plain
 from tests.support.verify import sources_of
 from tests.support.world import World
+from tests.unit.operations.test_rebuild import events, plain
 
 
 def test_a_rebuild_that_stalled_before_its_commit_changes_nothing_any_more(world: World) -> None:
@@ -52,7 +52,7 @@ def test_what_is_written_to_a_shadow_after_the_comparison_does_not_go_live(world
             shadows = shadow_tables(world.platform(), begun.operation, begun.operation.attempts[-1])
             emptied.extend(shadows[layer] for layer in ("standardized", "curated"))
             for table in emptied:
-                world.embedded.spark().sql(f"DELETE FROM leanops.{table}")
+                world.embedded.platform.catalog.delete(table, {"topic_name": "orders"})
 
     rebuild_topic(world.platform(step=step), "orders")
     assert len(emptied) == 2
