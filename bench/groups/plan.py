@@ -31,7 +31,7 @@ def _round(hub: Hub, topic: str, events: Any) -> tuple[float, float]:
     (result,), _ = hub.cycle(topic)
     curate = result.layers["curated"].seconds or 0.0
     started = time.monotonic()
-    plan = plan_schema(hub.platform, hub.runtime.lake(), topic, _changed(table_of(topic)))
+    plan = plan_schema(hub.platform, topic, _changed(table_of(topic)))
     seconds = time.monotonic() - started
     if not plan.failing or plan.rows != result.layers["curated"].counts["read"]:
         sys.exit(f"bench: the plan of {topic} read {plan.rows} rows, of which {plan.failing} fail")

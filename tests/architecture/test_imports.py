@@ -46,10 +46,10 @@ def test_every_import_respects_the_layers() -> None:
         ("adapters/aws/intruder.py", "import leanops.adapters.sql", "Adapters"),
         ("usecases/intruder.py", "import boto3", "No vendor"),
         ("transforms/intruder.py", "import pyiceberg.table", "No vendor"),
-        ("domain/intruder.py", "import pyspark", "No Spark in domain"),
-        ("transforms/intruder.py", "import pyspark.sql", "No Spark in the rules"),
-        ("usecases/operations/intruder.py", "import pyspark.sql", "No more Spark"),
-        ("usecases/pipeline/intruder.py", "import leanops.transforms.frames.flatten", "No more Spark"),
+        ("domain/intruder.py", "import pyspark", "No Spark but"),
+        ("ports/intruder.py", "import pyspark.sql", "No Spark but"),
+        ("transforms/intruder.py", "import pyspark.sql", "No Spark but"),
+        ("usecases/operations/intruder.py", "import pyspark.sql", "No Spark but"),
         ("entrypoints/lambdas/intruder.py", "import pyspark.sql", "No Spark within"),
         ("usecases/pipeline/intruder.py", "import leanops.usecases.operations.swap", "Features"),
         ("usecases/dlq/intruder.py", "import leanops.usecases.schemas.deploy", "Features"),
@@ -68,10 +68,3 @@ def test_a_forbidden_import_is_noticed(source_copy: Path, module: str, statement
     broken = [line for line in checked.stdout.splitlines() if line.startswith(contract) and " BROKEN" in line]
     assert checked.returncode != 0
     assert broken, checked.stdout + checked.stderr
-
-
-def test_the_tables_port_may_name_spark_types(source_copy: Path) -> None:
-    port = source_copy / "leanops/ports/tables.py"
-    port.write_text("import pyspark.sql\n")
-    checked = lint_imports(source_copy)
-    assert checked.returncode == 0, checked.stdout + checked.stderr

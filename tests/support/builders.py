@@ -18,7 +18,6 @@ from leanops.domain.schema.model import Schema, schema_from_json
 from leanops.domain.table.batch import STANDARDIZED, Batch
 from leanops.domain.table.history import Snapshot, TableView, Watermark
 from leanops.ports.engine import Engine
-from leanops.ports.tables import Lake
 from leanops.usecases.leases import HeldTopic, Lease
 from leanops.usecases.platform import Actor, OperationRules, Platform, Rules, Secret
 
@@ -106,11 +105,6 @@ def batch(batch_id: str = "b1", topic: str = "orders", layer: str = STANDARDIZED
     return Batch(**{"batch_id": batch_id, "topic": topic, "layer": layer, **said, **numbers, **rest})
 
 
-def no_lake() -> Lake:
-    """A lake for use cases that must not need one."""
-    raise AssertionError("this use case must not start Spark")
-
-
 def no_engine() -> Engine:
     """An engine for use cases that must not need one."""
     raise AssertionError("this use case must not start Spark")
@@ -143,7 +137,6 @@ def platform_in(
     try:
         yield Platform(
             catalog=IcebergCatalog(catalog),
-            lake=no_lake,
             engine=no_engine,
             state=state,
             schemas=SchemaFiles(Folder(folder / "schemas")),

@@ -18,7 +18,6 @@ from leanops.adapters.sql.state import SqlState
 from leanops.domain.errors import LeanOpsError
 from leanops.domain.event.names import Databases
 from leanops.ports.engine import Engine
-from leanops.ports.tables import Lake
 from leanops.runtimes.embedded import Embedded
 from leanops.usecases.cycle.job import TopicResult
 from leanops.usecases.cycle.run import run_cycle
@@ -90,7 +89,6 @@ class World:
     def platform(
         self,
         step: Callable[[str], None] = no_step,
-        lake: Callable[[], Lake] | None = None,
         engine: Callable[[], Engine] | None = None,
     ) -> Platform:
         """New objects over the same stores."""
@@ -98,7 +96,6 @@ class World:
         self._states.append(state)
         return Platform(
             catalog=self.embedded.platform.catalog,
-            lake=lake or self.embedded.lake,
             engine=engine or self.engine,
             state=state,
             schemas=SchemaFiles(Folder(self.folder / "schemas")),

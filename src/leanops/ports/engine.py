@@ -1,15 +1,18 @@
-"""The work on the rows of batches: what a use case asks for, and what was written for it."""
+"""The work on rows: what a use case asks for, what was written for it, and what rows answer before a deployment."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
 from typing import Any, ClassVar, Protocol
 
 from leanops.domain.failures import ForgetKeys, Hide
+from leanops.domain.limits import ColumnLimits, Limits
 from leanops.domain.payload.evolution import ColumnPlan, plan_columns, real_paths
 from leanops.domain.payload.flatten import Kind
+from leanops.domain.schema.infer import Seen
 from leanops.domain.schema.model import Keys, Schema
 from leanops.domain.schema.parse import DEFAULT_KEY_PATH, DEFAULT_PERIOD_PATHS
+from leanops.domain.schema.plan import FailureGroup
 from leanops.domain.table.batch import Batch
 from leanops.domain.table.comparison import Comparison
 
@@ -188,6 +191,78 @@ class Chosen:
     places: Mapping[str, Any] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class Events:
+    """The events of RAW, or about a share of them, and how they are read."""
+
+    raw: TableAt
+    keys: Keys
+    limits: Limits
+    column_limits: ColumnLimits
+    share: float = 1.0
+    secret: bytes | None = field(default=None, repr=False)
+    """The key of HMACs."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What events hold."""
+
+    counts: Mapping[str, int]
+    """rows, parse_errors, missing_keys and version_fallback."""
+    kinds: Mapping[str, set[Kind]]
+    """All paths, with the kinds they had."""
+    seen: Sequence[Seen]
+    """The paths that hold a value."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A schema, and the rows it is tried on: those of Standardized, or those that RAW would give."""
+
+    topic: str
+    new: Schema
+    active: Schema | None
+    standardized: TableAt
+    paths: Mapping[str, str]
+    """The columns that Standardized has: path → name."""
+    columns: Collection[str]
+    """All columns that Standardized has."""
+    events: Events | None
+    """RAW, where older versions are looked at, or rows are made of it."""
+    reads_raw: bool
+    """Whether the rows are those that RAW would give."""
+    share: float
+    """About how much of Standardized is read."""
+    curated: TableAt
+    live: Mapping[str, bool] | None
+    """Its columns, and whether their values can be compared with the new schema's; None where it holds nothing."""
+    keeps_key: bool
+    """Whether a row that has no key under the new schema has none today."""
+
+    @property
+    def is_sample(self) -> bool:
+        return self.share < 1
+
+
+@dataclass(frozen=True)
+class Tried:
+    """What the schema makes of the rows."""
+
+    counts: Mapping[str, int]
+    """judged, failing, failing_today, cde_missing, leaving, resolved and changed."""
+    failures: tuple[FailureGroup, ...]
+    paths: Mapping[str, str]
+    columns: Collection[str]
+    """The columns that the rows have."""
+    seen: Collection[str]
+    """The paths that are in any row, or any event of RAW."""
+    refused: int = 0
+    """Events that the contract refuses."""
+    figures: Mapping[str, int] = field(default_factory=dict)
+    """Of RAW: rows, parse_errors, missing_keys and version_fallback."""
+
+
 def union(parts: Iterable[Mapping[str, set[Kind]]]) -> dict[str, set[Kind]]:
     """The paths of several parts of a batch with all kinds they had."""
     found: dict[str, set[Kind]] = {}
@@ -238,6 +313,12 @@ class Engine(Protocol):
 
     def keep(self, chosen: Chosen, batch: Batch, target: Target, names: Mapping[str, str]) -> Written:
         """Write these rows again for another table, as the batch's own; `names` renames some of their columns."""
+
+    def measure(self, events: Events) -> Measured:
+        """What events hold."""
+
+    def try_schema(self, trial: Trial) -> Tried:
+        """What a schema makes of rows; raises UsageError if it names a column that can be read nowhere."""
 
     def put_errors(self, source: TableAt, table: str, topic: str) -> None:
         """Bring error rows of a topic into a table, in one commit; of a row that is there what people said of it stays.

@@ -3,13 +3,10 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from leanops.domain.table.definitions import TableDefinition
 from leanops.domain.table.history import TableView
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 
 @dataclass(frozen=True)
@@ -124,13 +121,3 @@ class Catalog(Protocol):
 
         Raises CommitRefusedError where the head is not the one named.
         """
-
-
-class Lake(Protocol):
-    """Tables through Spark SQL: what plans, inference and rebuilds read, and error rows that change."""
-
-    def fit(self, rows: int) -> None:
-        """Set the session for work on a batch of this many rows; whoever used it last worked on another one."""
-
-    def at(self, name: str, snapshot_id: int | None) -> "DataFrame":
-        """The table at a snapshot; no rows where it has none yet."""

@@ -10,7 +10,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from leanops.adapters.files.folder import Folder, write_new
 from leanops.adapters.files.schemas import SchemaFiles
@@ -25,7 +25,6 @@ from leanops.domain.errors import UsageError
 from leanops.ports.clock import millis
 from leanops.ports.engine import Engine
 from leanops.ports.queue import Queue
-from leanops.ports.tables import Lake
 from leanops.runtimes.failures import explain
 from leanops.runtimes.queues import open_queue
 from leanops.settings import FILE, load_settings
@@ -33,9 +32,6 @@ from leanops.usecases.ingest.room import Room
 from leanops.usecases.platform import SYSTEM, Actor, Platform, Secret, no_step
 from leanops.views.background import Background, background
 from leanops.views.sources import Sources
-
-if TYPE_CHECKING:
-    from leanops.adapters.iceberg.lake import SparkLake
 
 HOME = ".leanops"
 SETTINGS = """\
@@ -133,10 +129,8 @@ class Embedded:
         self._spark: Any = spark
         self._is_lent = spark is not None
         self._starting = threading.Lock()
-        self._lakes: dict[str, SparkLake] = {}
         self.platform = Platform(
             catalog=IcebergCatalog(self.catalog),
-            lake=self.lake,
             engine=self.engine,
             state=self.state,
             schemas=SchemaFiles(Folder(self.home / "schemas")),
@@ -149,20 +143,6 @@ class Embedded:
             explain=partial(explain, self.home, self.engine_ended),
             step=step,
         )
-
-    def lake(self) -> Lake:
-        """Spark for this thread: a session of its own in the one application, kept for the next thread of its name."""
-        from leanops.adapters.iceberg.lake import SparkLake
-
-        spark, name = self.spark(), threading.current_thread().name
-        with self._starting:
-            if name not in self._lakes:
-                session = spark.newSession()
-                # A session looks the catalog up by its own settings: an application may serve several homes.
-                for key, value in self.catalog_properties().items():
-                    session.conf.set(f"spark.sql.catalog.{CATALOG}.{key}", value)
-                self._lakes[name] = SparkLake(session)
-            return self._lakes[name]
 
     def engine(self) -> Engine:
         """The work on the rows of batches, as tasks of the Spark application."""
@@ -179,7 +159,6 @@ class Embedded:
             if self._spark is not None and not self._is_lent and end_of_java(self._spark):
                 forget_session(self._spark)
                 self._spark = None
-                self._lakes.clear()
             if self._spark is None:
                 _explain(self.home / "warehouse" / self.settings.databases.shadow)
                 scratch = fresh_scratch(self.home / "scratch", self.platform.processes)

@@ -8,7 +8,6 @@ from leanops.domain.errors import UsageError
 from leanops.ports.delivery import Buffer
 from leanops.ports.files import Files
 from leanops.ports.queue import Queue
-from leanops.ports.tables import Lake
 from leanops.settings import Settings
 from leanops.usecases.ingest.room import Room
 from leanops.usecases.platform import SYSTEM, Actor, Platform
@@ -50,9 +49,6 @@ class Runtime(Protocol):
     @property
     def name(self) -> str:
         """Its name for people: the folder of a home, the account of a cloud."""
-
-    def lake(self) -> Lake:
-        """The engine for this thread; it starts when it is first needed."""
 
     def sources(self) -> Sources:
         """What the views read from."""

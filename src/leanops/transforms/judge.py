@@ -87,11 +87,11 @@ def _rescued(rescued: pa.Array, paths: Sequence[str]) -> dict[str, pa.Array]:
     """The texts that got no column, by path: none for most rows."""
     if rescued.null_count == len(rescued) or not paths:
         return {}
-    cells = [_cells(text) if text else {} for text in rescued.to_pylist()]
+    cells = [rescued_cells(text) if text else {} for text in rescued.to_pylist()]
     return {path: pa.array([row.get(path) for row in cells], pa.string()) for path in paths}
 
 
-def _cells(rescued: str) -> dict[str, str]:
+def rescued_cells(rescued: str) -> dict[str, str]:
     """Texts by path; what another tool may have written there is no reason to stop."""
     try:
         return msgspec.json.decode(rescued, type=dict[str, str])

@@ -16,7 +16,7 @@ from leanops.ports.engine import Engine
 from leanops.ports.processes import Processes, UnknownProcesses
 from leanops.ports.schemas import Schemas
 from leanops.ports.state import StateStore
-from leanops.ports.tables import Catalog, Lake
+from leanops.ports.tables import Catalog
 
 SHORTEST_KEY = 16
 """Bytes. With a shorter key, values could be recovered by trying all keys."""
@@ -94,10 +94,9 @@ class Secret:
 
 @dataclass(frozen=True)
 class Platform:
-    """Ports and settings; `lake` and `engine` start Spark when they are first needed."""
+    """Ports and settings; `engine` starts Spark when it is first needed."""
 
     catalog: Catalog
-    lake: Callable[[], Lake]
     engine: Callable[[], Engine]
     state: StateStore
     schemas: Schemas

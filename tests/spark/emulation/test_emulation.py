@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
+from leanops.domain.table.definitions import ERRORS as ERROR_ROWS
 from leanops.domain.table.definitions import RAW
 from leanops.domain.table.outcome import Outcome
 from leanops.emulation.events.kinds import Kind
@@ -60,11 +61,14 @@ def _expected(topic: str, days: tuple[str, ...], key: bytes) -> Model:
     return model
 
 
-def sql(emulation: Emulation, statement: str) -> None:
-    """A change to a table that no code of ours would make."""
-    runtime = emulation.runtime
-    errors = runtime.lake().at(runtime.platform.rules.databases.errors, None)
-    errors.sparkSession.sql(statement)
+def rows_of(emulation: Emulation, table: str, topic: str, message: str) -> list[dict[str, Any]]:
+    """Whole error rows of a message."""
+    return emulation.runtime.platform.catalog.select(table, list(ERROR_ROWS.columns), where(topic, message))
+
+
+def where(topic: str, message: str) -> dict[str, object]:
+    """What tells the error rows of a message from all others."""
+    return {"topic_name": topic, "message_id": message}
 
 
 def test_an_untouched_story_is_verified_in_every_check(done: Emulation) -> None:
@@ -356,7 +360,7 @@ def test_personal_data_in_clear_in_an_error_is_found(landed: Emulation, monkeypa
         assert_names(wrong["personal data in plain text"], affected, "is in plain text in iceberg_curated_db.errors")
 
 
-PARSE_ERRORS, ERRORS = "leanops.iceberg_standardized_db.parse_errors", "leanops.iceberg_curated_db.errors"
+PARSE_ERRORS, ERRORS = "iceberg_standardized_db.parse_errors", "iceberg_curated_db.errors"
 
 
 def some_error(emulation: Emulation, topic: str, table: str) -> str:
@@ -367,11 +371,9 @@ def some_error(emulation: Emulation, topic: str, table: str) -> str:
 @pytest.mark.parametrize(("table", "name"), [(PARSE_ERRORS, "parse errors"), (ERRORS, "quarantined rows")])
 def test_an_error_row_that_is_missing_or_doubled_is_found(done: Emulation, table: str, name: str) -> None:
     chosen = {topic: some_error(done, topic, table) for topic in TOPICS}
-    rows = {
-        topic: f"{table} WHERE topic_name = '{topic}' AND message_id = '{message}'" for topic, message in chosen.items()
-    }
-    sql(done, f"DELETE FROM {rows['orders']}")
-    sql(done, f"INSERT INTO {table} SELECT * FROM {rows['payments']}")
+    catalog = done.runtime.platform.catalog
+    catalog.delete(table, where("orders", chosen["orders"]))
+    catalog.append(table, rows_of(done, table, "payments", chosen["payments"]))
     verdict = done.verify()
     assert_names(failed(verdict, "orders")[name], {chosen["orders"]}, "is missing")
     assert_names(failed(verdict, "payments")[name], {chosen["payments"]}, "differs in the number of its rows")
@@ -380,12 +382,12 @@ def test_an_error_row_that_is_missing_or_doubled_is_found(done: Emulation, table
 @pytest.mark.parametrize(("table", "name"), [(PARSE_ERRORS, "parse errors"), (ERRORS, "quarantined rows")])
 def test_an_error_row_with_another_rule_is_found(done: Emulation, table: str, name: str) -> None:
     chosen = some_error(done, "orders", table)
-    renamed = "transform(failures, f -> named_struct('rule', 'unknown_field', 'column', f.`column`, 'path', f.path, "
-    sql(
-        done,
-        f"UPDATE {table} SET failures = {renamed} 'message', f.message, 'value', f.value)) "
-        f"WHERE topic_name = 'orders' AND message_id = '{chosen}'",
-    )
+    (row,) = rows_of(done, table, "orders", chosen)
+    renamed = [{**failure, "rule": "unknown_field"} for failure in row["failures"]]
+    catalog = done.runtime.platform.catalog
+    head = catalog.load(table)
+    assert head is not None
+    catalog.replace(table, where("orders", chosen), [{**row, "failures": renamed}], only_at=head.head)
     verdict = done.verify()
     assert_names(failed(verdict, "orders")[name], {chosen}, "differs in its rules")
     assert of(verdict, "payments").passed

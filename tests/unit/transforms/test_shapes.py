@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leanops.transforms.shapes import SHAPES, shapes
+from leanops.transforms.schemas.shapes import SHAPES, shapes
 
 DIGITS = st.lists(st.integers(0, 9), min_size=12, max_size=18)
 

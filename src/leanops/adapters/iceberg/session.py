@@ -12,17 +12,10 @@ from typing import Any
 
 from leanops.adapters.iceberg.jars import PINS, coordinates, fetch_jars, java_home
 from leanops.adapters.iceberg.options import CATALOG, SparkRules
-from leanops.ports.delivery import MAX_RECORD_BYTES
 
 _ENDING_S = 5.0
 _JAVA = "_leanops_java"
 """Where a session keeps its Java process: PySpark knows only the newest."""
-ARROW_BYTES = 1 << 29
-"""Payload bytes in one Arrow batch; a Java vector holds twice this, and a larger batch always fails.
-
-Spark limits batches by rows only, so a batch has the number of rows that reach this size if each has the largest size.
-"""
-ROWS_PER_ARROW_BATCH = ARROW_BYTES // MAX_RECORD_BYTES
 _LOGGING = Path(__file__).with_name("log4j2.properties")
 
 
@@ -125,8 +118,7 @@ def _is_debugged() -> bool:
 
 def _java_options(rules: SparkRules) -> str:
     logging_options = f'"-Dlog4j2.configurationFile={_LOGGING}" -Dleanops.spark.log={_log_level()}'
-    # Cycles of many topics compile more than the 48 MB some options leave for code; when it is full, Java gives up.
-    return f"{logging_options} -XX:ReservedCodeCacheSize=240m {rules.java_options}".strip()
+    return f"{logging_options} {rules.java_options}".strip()
 
 
 def _settings(rules: SparkRules, properties: Mapping[str, str], scratch: Path) -> dict[str, str]:
@@ -149,17 +141,7 @@ def _settings(rules: SparkRules, properties: Mapping[str, str], scratch: Path) -
         "spark.ui.showConsoleProgress": "false",
         "spark.scheduler.mode": "FAIR",
         "spark.sql.session.timeZone": "UTC",
-        "spark.sql.ansi.enabled": "false",
-        "spark.sql.legacy.timeParserPolicy": "CORRECTED",
-        # A payload's key can hold ${…}; it must never be looked up.
-        "spark.sql.variable.substitute": "false",
-        "spark.sql.execution.arrow.maxRecordsPerBatch": str(ROWS_PER_ARROW_BATCH),
-        "spark.sql.inMemoryColumnarStorage.compressed": "false",
         "spark.sql.shuffle.partitions": "4",
-        # A cycle of one topic compiles about 100 classes, Spark's default limit: the next would compile them again.
-        "spark.sql.codegen.cache.maxEntries": "2000",
-        # Finding a batch's rows in a table: hashing the batch is cheaper than sorting the table.
-        "spark.sql.adaptive.maxShuffledHashJoinLocalMapThreshold": "64m",
         "spark.local.dir": str(scratch),
         "spark.sql.warehouse.dir": str(scratch / "spark-warehouse"),
     }

@@ -1,4 +1,4 @@
-"""Proposes a first schema from what the events in RAW hold, read by the transforms of the cycle itself."""
+"""Proposes a first schema from what the events in RAW hold, read by the casts of the cycle itself."""
 
 import json
 from dataclasses import dataclass
@@ -6,13 +6,11 @@ from typing import Any
 
 from leanops.domain.errors import UsageError
 from leanops.domain.event.names import table_stem
-from leanops.domain.payload.flatten import NULL, Kind
-from leanops.domain.schema.infer import InferredColumn, Proposal, Seen, propose
+from leanops.domain.schema.infer import InferredColumn, Proposal, propose
 from leanops.domain.schema.model import Keys, schema_from_json
-from leanops.ports.tables import Lake
-from leanops.transforms.frames import infer
+from leanops.ports.engine import Measured
 from leanops.usecases.platform import Platform
-from leanops.usecases.schemas.raw_sample import RawEvents, raw_rows, read_events
+from leanops.usecases.schemas.raw_events import events_of, raw_rows
 from leanops.usecases.topics.registry import find_topic
 
 SAMPLE = 100_000
@@ -42,58 +40,37 @@ class Inferred:
         return form
 
 
-def infer_schema(platform: Platform, lake: Lake, topic: str, *, sample: int = SAMPLE) -> Inferred:
+def infer_schema(platform: Platform, topic: str, *, sample: int = SAMPLE) -> Inferred:
     """Propose a schema that accepts every event read: all of RAW, or about `sample` rows of it."""
     find_topic(platform, topic)
     raw = platform.catalog.load(platform.rules.databases.raw_table(topic))
-    count = raw_rows(raw) if raw else 0
+    count = raw_rows(raw)
     if raw is None or not count:
         raise UsageError(f"topic {topic!r} has no events yet; publish some, then try again")
     share = min(1.0, sample / count)
-    events = read_events(platform, lake, topic, raw, Keys(), share)
-    try:
-        active = platform.schemas.active(topic)
-        return _inferred(topic, active.table_name if active else table_stem(topic), events, is_sample=share < 1)
-    finally:
-        events.free()
+    measured = platform.engine().measure(events_of(platform, topic, raw, Keys(), share))
+    active = platform.schemas.active(topic)
+    return _inferred(topic, active.table_name if active else table_stem(topic), measured, is_sample=share < 1)
 
 
-def _inferred(topic: str, table_name: str, events: RawEvents, *, is_sample: bool) -> Inferred:
-    good = events.counts["rows"] - events.counts["parse_errors"]
-    cells = infer.texts(events.valid, events.positions)
-    rows = infer.measured(cells).collect() if good else []
-    seen = sorted((_seen(row, events.kinds[row["path"]]) for row in rows), key=lambda path: path.path.encode())
+def _inferred(topic: str, table_name: str, measured: Measured, *, is_sample: bool) -> Inferred:
+    counts, seen = measured.counts, measured.seen
+    good = counts.get("rows", 0) - counts.get("parse_errors", 0)
     if not seen:
         raise UsageError(f"no event of topic {topic!r} holds a value; see: leanops errors list --topic {topic}")
-    proposal = propose(seen, good, good - events.counts["missing_keys"])
+    proposal = propose(seen, good, good - counts.get("missing_keys", 0))
     text = proposed_text(table_name, proposal)
     schema_from_json(text, "the proposal")
     return Inferred(
         topic=topic,
         text=text,
-        rows=events.counts["rows"],
+        rows=counts.get("rows", 0),
         events=good,
         is_sample=is_sample,
         keys=dict(proposal.keys),
         columns=proposal.columns,
         notes=proposal.notes,
-        never_filled=tuple(sorted({*events.kinds, *events.positions} - {path.path for path in seen})),
-    )
-
-
-def _seen(row: Any, kinds: set[Kind]) -> Seen:
-    return Seen(
-        path=row["path"],
-        kinds=frozenset(kinds - {NULL}),
-        events=row["events"],
-        blank=row["blank"],
-        distinct=row["distinct"],
-        longest=row["longest"],
-        leading_zeros=row["leading_zeros"],
-        holds={name: row[name] for name in infer.candidate_names()},
-        digits=row["digits"] or 0,
-        least=row["least"],
-        greatest=row["greatest"],
+        never_filled=tuple(sorted(measured.kinds.keys() - {path.path for path in seen})),
     )
 
 

@@ -68,7 +68,7 @@ def plan_on_rows(
 
     try:
         sample = None if decides else ALL if is_shown else LOOKED_AT
-        return plan_schema(platform, platform.lake(), topic, schema, sample=sample)
+        return plan_schema(platform, topic, schema, sample=sample)
     except UsageError as unreadable:
         what, _, hint = str(unreadable).partition("; ")
         raise InvalidSchemaError(topic, [Problem(Code.BAD_PATH, "/payload_columns", what, hint)]) from None

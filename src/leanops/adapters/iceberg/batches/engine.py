@@ -15,10 +15,14 @@ from leanops.adapters.iceberg.batches.runner import Runner, guarded
 from leanops.adapters.iceberg.batches.shuffle import standardize_large
 from leanops.adapters.iceberg.operations.compare import Places, compare
 from leanops.adapters.iceberg.operations.errors import change_errors, put_errors
+from leanops.adapters.iceberg.operations.measure import measure
 from leanops.adapters.iceberg.operations.retired import KeepUnit, keep_unit, keep_units, retired
+from leanops.adapters.iceberg.operations.trial import Places as TrialPlaces
+from leanops.adapters.iceberg.operations.trial import try_schema
 from leanops.adapters.iceberg.options import TaskRules
 from leanops.adapters.iceberg.tasks.fold import FoldUnit, fold_unit
 from leanops.adapters.iceberg.tasks.older import OlderUnit, older_unit, versions_unit
+from leanops.adapters.iceberg.tasks.places import NOWHERE
 from leanops.adapters.iceberg.tasks.stored import Layout
 from leanops.adapters.iceberg.tasks.units import Unit, curate_unit, standardize_unit
 from leanops.adapters.iceberg.tasks.written import remove_files
@@ -30,10 +34,14 @@ from leanops.ports.engine import (
     Chosen,
     CurateWork,
     Curations,
+    Events,
     Fold,
+    Measured,
     StandardizeWork,
     TableAt,
     Target,
+    Trial,
+    Tried,
     Versions,
     Written,
 )
@@ -211,6 +219,15 @@ class TaskEngine:
                 self.discard(target, written)
                 raise part
         return written
+
+    def measure(self, events: Events) -> Measured:
+        raw = Tables(self._catalog, self._rules).at(events.raw)
+        return measure(self._runner, self._rules, raw, events)
+
+    def try_schema(self, trial: Trial) -> Tried:
+        at, raw = Tables(self._catalog, self._rules).at, trial.events.raw if trial.events else None
+        places = TrialPlaces(at(trial.standardized), at(raw) if raw else NOWHERE, at(trial.curated))
+        return try_schema(self._runner, self._rules, places, trial)
 
     def put_errors(self, source: TableAt, table: str, topic: str) -> None:
         rows = Tables(self._catalog, self._rules).at(source)

@@ -4,6 +4,7 @@ import pickle
 import traceback
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
+from itertools import chain
 from typing import Protocol, TypeVar
 
 from leanops.domain.errors import EngineUnavailableError
@@ -16,6 +17,10 @@ Gather = Callable[[int, Iterable[bytes]], Result]
 """What becomes of a part."""
 
 
+Further = Callable[[Iterable[bytes]], Iterable[tuple[int, bytes]]]
+"""What a part gives to each of the numbered parts of the next shuffle."""
+
+
 class Shuffled(Protocol):
     """What items gave to parts, each part in one place."""
 
@@ -24,6 +29,9 @@ class Shuffled(Protocol):
 
     def gather(self, function: Gather[Result], parts: Sequence[int]) -> list[Result | Exception]:
         """What becomes of these parts, in order; what fails is that part's alone."""
+
+    def shuffle(self, further: Further, spread: Spread[Item], items: Sequence[Item], parts: int) -> "Shuffled":
+        """Bring together what the parts give to other parts, and what some items give to them."""
 
 
 class Runner(Protocol):
@@ -49,22 +57,25 @@ class InProcess:
         return [guarded(function, item) for item in items]
 
     def shuffle(self, spread: Spread[Item], items: Sequence[Item], parts: int) -> Shuffled:
-        given: dict[int, list[bytes]] = defaultdict(list)
-        for item in items:
-            for part, what in spread(item):
-                given[part].append(what)
-        return _Here(given)
+        return _Here((pair for item in items for pair in spread(item)), parts)
 
 
 class _Here:
-    def __init__(self, given: dict[int, list[bytes]]) -> None:
-        self._given = given
+    def __init__(self, pairs: Iterable[tuple[int, bytes]], parts: int) -> None:
+        self._given: dict[int, list[bytes]] = defaultdict(list)
+        self._parts = parts
+        for part, what in pairs:
+            self._given[part].append(what)
 
     def part(self, number: int) -> list[bytes]:
         return self._given[number]
 
     def gather(self, function: Gather[Result], parts: Sequence[int]) -> list[Result | Exception]:
         return [guarded(lambda part: function(part, self._given[part]), part) for part in parts]
+
+    def shuffle(self, further: Further, spread: Spread[Item], items: Sequence[Item], parts: int) -> Shuffled:
+        given = (pair for part in range(self._parts) for pair in further(self._given[part]))
+        return _Here(chain(given, (pair for item in items for pair in spread(item))), parts)
 
 
 def guarded(function: Callable[[Item], Result], item: Item) -> Result | Exception:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from leanops.adapters.iceberg.batches.runner import Gather, Item, Result, Shuffled, Spread, portable
+from leanops.adapters.iceberg.batches.runner import Further, Gather, Item, Result, Shuffled, Spread, portable
 
 TASKS_PER_CORE = 4
 
@@ -26,8 +26,7 @@ class SparkRunner:
     def shuffle(self, spread: Spread[Item], items: Sequence[Item], parts: int) -> Shuffled:
         context = self._session().sparkContext
         pairs = context.parallelize(items, len(items)).flatMap(spread)
-        # One more than the parts: what goes beyond them is read first, by itself.
-        return _OnSpark(context, pairs.partitionBy(parts + 1, int))
+        return _OnSpark(context, pairs, parts)
 
     @property
     def cores(self) -> int:
@@ -49,8 +48,9 @@ class SparkRunner:
 class _OnSpark:
     """A shuffled RDD; what was written for the shuffle serves every job on it."""
 
-    def __init__(self, context: Any, pairs: Any) -> None:
-        self._context, self._pairs = context, pairs
+    def __init__(self, context: Any, pairs: Any, parts: int) -> None:
+        # One more than the parts: what goes beyond them is read first, by itself.
+        self._context, self._parts, self._pairs = context, parts, pairs.partitionBy(parts + 1, int)
 
     def part(self, number: int) -> list[bytes]:
         found: list[bytes] = self._context.runJob(self._pairs, _values, [number])
@@ -59,6 +59,21 @@ class _OnSpark:
     def gather(self, function: Gather[Result], parts: Sequence[int]) -> list[Result | Exception]:
         answers: list[Result | Exception] = self._context.runJob(self._pairs, _Gathered(function), list(parts))
         return answers
+
+    def shuffle(self, further: Further, spread: Spread[Item], items: Sequence[Item], parts: int) -> Shuffled:
+        given = self._pairs.mapPartitionsWithIndex(_Further(further, self._parts))
+        others = self._context.parallelize(items, max(1, len(items))).flatMap(spread)
+        return _OnSpark(self._context, self._context.union([given, others]), parts)
+
+
+class _Further:
+    """What all parts but the one beyond them give to others."""
+
+    def __init__(self, further: Further, parts: int) -> None:
+        self.further, self.parts = further, parts
+
+    def __call__(self, part: int, pairs: Iterable[tuple[int, bytes]]) -> Iterable[tuple[int, bytes]]:
+        return self.further(_values(pairs)) if part < self.parts else ()
 
 
 def _values(pairs: Iterable[tuple[int, bytes]]) -> Iterable[bytes]:

@@ -57,18 +57,13 @@ def compare(runner: Runner, rules: TaskRules, places: Places, *, topic: str, sam
     else:
         messages = matched(runner, rules, Texts(places.live, _MESSAGE), by_message, _is_refused_or_retired)
         keys = matched(runner, rules, Texts(places.live, _KEY, _at(messages, places)), by_key)
-    after, distinct = keys.totals[_NEW]
-    if after != distinct:
-        raise UnbalancedBatchError(
-            f"{topic}: built {counted(after, 'row')} for {counted(distinct, 'key')}; all are discarded, "
-            "and the next attempt starts over"
-        )
+    _check_keys(topic, *keys.totals[_NEW])
     # Both tell of the same rows in the same order.
     fails = keys.has(_FAILED) | messages.has(_UNREAD) if same_keys else np.ones(len(keys.rows), bool)
     # A key that was behind, and whose version RAW no longer has, could not be judged again.
     is_explained = fails & (messages.has(_RAW) | messages.has(_CURRENT))
     is_gone = ~is_explained & ~keys.has(_CURRENT)
-    (before, old), (_, new) = (_measured(runner, rules, place) for place in (places.live, places.new))
+    (before, old), (after, new) = (_measured(runner, rules, place) for place in (places.live, places.new))
     some = ~is_explained if not is_explained.all() else is_explained
     return Comparison(
         rows_before=before,
@@ -80,6 +75,14 @@ def compare(runner: Runner, rules: TaskRules, places: Places, *, topic: str, sam
         gone=int(is_gone.sum()),
         examples=_examples(places.live, keys, some),
     )
+
+
+def _check_keys(topic: str, rows: int, keys: int) -> None:
+    if rows != keys:
+        raise UnbalancedBatchError(
+            f"{topic}: built {counted(rows, 'row')} for {counted(keys, 'key')}; all are discarded, "
+            "and the next attempt starts over"
+        )
 
 
 def _has_no_row(partners: Partners) -> Flags:

@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from typing import Any
-from zlib import crc32
 
 import numpy as np
 import pyarrow as pa
@@ -16,7 +15,7 @@ from leanops.adapters.iceberg.batches.plan import error_files, groups
 from leanops.adapters.iceberg.batches.row_delta import commit_on_any_head
 from leanops.adapters.iceberg.batches.runner import Runner
 from leanops.adapters.iceberg.options import TaskRules
-from leanops.adapters.iceberg.tasks.held import joined, together
+from leanops.adapters.iceberg.tasks.held import joined, part_numbers, together
 from leanops.adapters.iceberg.tasks.places import FILE, Place, stored_rows
 from leanops.adapters.iceberg.tasks.rows import POSITION, ROWS_OF_PAYLOADS, DeadRows, live_pieces
 from leanops.adapters.iceberg.tasks.stored import Layout, Positions, StoredFile
@@ -165,8 +164,7 @@ def _rows_of_part(unit: PutUnit) -> pa.Table:
         for piece in live_pieces(io, layout, file, columns, dead=dead, at_once=ROWS_OF_PAYLOADS):
             rows = _of_topic(piece, unit.topic).drop_columns([POSITION])
             if unit.parts > 1:
-                numbers = np.fromiter((crc32(name.encode()) for name in rows.column(_ID).to_pylist()), np.int64)
-                rows = rows.filter(pa.array(numbers % unit.parts == unit.part))
+                rows = rows.filter(pa.array(part_numbers(rows.column(_ID), unit.parts) == unit.part))
             found.append(rows)
     return joined(found)
 

@@ -3,7 +3,6 @@
 import pickle
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from zlib import crc32
 
 import numpy as np
 import pyarrow as pa
@@ -12,7 +11,7 @@ import pyarrow.compute as pc
 from leanops.adapters.iceberg.batches.plan import groups
 from leanops.adapters.iceberg.batches.runner import Runner, portable
 from leanops.adapters.iceberg.options import TaskRules
-from leanops.adapters.iceberg.tasks.held import packed, unpacked
+from leanops.adapters.iceberg.tasks.held import packed, split, unpacked
 from leanops.adapters.iceberg.tasks.places import Place
 from leanops.adapters.iceberg.tasks.rows import POSITION, DeadRows, chosen_pieces, live_pieces
 from leanops.adapters.iceberg.tasks.stored import Positions, StoredFile
@@ -120,10 +119,8 @@ class _Spread:
     def __call__(self, unit: _Unit) -> Iterator[tuple[int, bytes]]:
         try:
             for rows in _texts(unit):
-                hashes = np.fromiter((crc32(text.encode()) for text in rows.column("text").to_pylist()), np.int64)
-                for part in np.unique(hashes % self.parts).tolist():
-                    given = packed(rows.filter(pa.array(hashes % self.parts == part)))
-                    yield part, pickle.dumps((unit.name, given))
+                for part, given in split(rows, rows.column("text"), self.parts):
+                    yield part, pickle.dumps((unit.name, packed(given)))
         except Exception as failure:  # noqa: BLE001 - raised again on the driver
             yield 0, pickle.dumps(("", portable(failure)))
 
@@ -140,14 +137,16 @@ def _texts(unit: _Unit) -> Iterator[pa.Table]:
         else:
             pieces = chosen_pieces(io, layout, file, [texts.column], texts.chosen[file.path])
         for piece in pieces:
-            rows = piece.rename_columns(["text", POSITION]).filter(pc.field("text").is_valid())
-            if texts.prefix:
-                rows = rows.filter(pc.starts_with(rows.column("text"), texts.prefix))
-                rows = rows.set_column(0, "text", pc.utf8_slice_codeunits(rows.column("text"), len(texts.prefix)))
             if unit.name == _ASKED:
+                rows = piece.rename_columns(["text", POSITION])
                 yield rows.append_column(FILE, pa.array(np.full(len(rows), number)))
             else:
-                yield rows.select(["text"])
+                yield pa.table({"text": _without(texts.prefix, piece.column(texts.column).drop_null())})
+
+
+def _without(prefix: str, texts: pa.ChunkedArray) -> pa.ChunkedArray:
+    """What comes after the prefix, of the texts that begin with it."""
+    return pc.utf8_slice_codeunits(texts.filter(pc.starts_with(texts, prefix)), len(prefix)) if prefix else texts
 
 
 @dataclass(frozen=True)

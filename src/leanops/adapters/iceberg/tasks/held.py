@@ -5,6 +5,7 @@ import tempfile
 from collections.abc import Iterable, Iterator
 from types import TracebackType
 from typing import IO, Self
+from zlib import crc32
 
 import numpy as np
 import numpy.typing as npt
@@ -73,6 +74,19 @@ def packed(table: pa.Table) -> bytes:
 def unpacked(data: bytes) -> pa.Table:
     """The table that was packed."""
     return pa.ipc.open_stream(data).read_all()
+
+
+def part_numbers(texts: pa.ChunkedArray, parts: int) -> npt.NDArray[np.int64]:
+    """For each text one of so many parts: equal texts have the same, wherever that is asked."""
+    hashes = (crc32(text.encode()) if text else 0 for text in texts.to_pylist())
+    return np.fromiter(hashes, np.int64, len(texts)) % parts
+
+
+def split(rows: pa.Table, texts: pa.ChunkedArray, parts: int) -> Iterator[tuple[int, pa.Table]]:
+    """The rows of each part that there are any of."""
+    numbers = part_numbers(texts, parts)
+    for part in np.unique(numbers).tolist():
+        yield part, rows.filter(pa.array(numbers == part))
 
 
 def cut(rows: pa.Table, most: int) -> Iterator[pa.Table]:

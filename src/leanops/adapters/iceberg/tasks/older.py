@@ -2,14 +2,13 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from zlib import crc32
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from leanops.adapters.iceberg.tasks.held import Spool, joined, together
+from leanops.adapters.iceberg.tasks.held import Spool, joined, part_numbers, together
 from leanops.adapters.iceberg.tasks.outputs import completed, write_files, write_versions
 from leanops.adapters.iceberg.tasks.places import FILE, Place, chosen_rows, stored_rows
 from leanops.adapters.iceberg.tasks.raw import (
@@ -18,7 +17,7 @@ from leanops.adapters.iceberg.tasks.raw import (
     flatten_plan,
     flattened_pieces,
     raw_pieces,
-    sampled_kinds,
+    sampled_of,
 )
 from leanops.adapters.iceberg.tasks.rows import POSITION
 from leanops.adapters.iceberg.tasks.stored import Positions
@@ -116,8 +115,8 @@ def _versions(unit: OlderUnit) -> pa.Table:
             rows = pq.read_table(source, use_threads=False)
         rows = rows.filter(pc.starts_with(rows.column("record_key"), PREFIX))
         if unit.parts > 1:
-            numbers = np.fromiter((crc32(key.encode()) for key in rows.column("record_key").to_pylist()), np.int64)
-            rows = rows.filter(pa.array(numbers % unit.parts == unit.part))
+            numbers = part_numbers(rows.column("record_key"), unit.parts)
+            rows = rows.filter(pa.array(numbers == unit.part))
         parts.append(rows)
     return joined(parts)
 
@@ -199,7 +198,7 @@ class _Judge:
     def _judge(self, tried: pa.Table, raw: pa.Table) -> tuple[Flags, Flags]:
         """Whether each of the candidates passes, and whether it fails; `raw` is what they are in RAW."""
         work = self.unit.work
-        plan = flatten_plan(work, self.secret, work.expected or sampled_kinds(raw, work.batch))
+        plan = flatten_plan(work, self.secret, work.expected or sampled_of(work, raw))
         cells, positions = cells_of(raw, plan), dict(zip(plan.expected, plan.columns, strict=True))
         is_event = pc.and_(cells.column("rule").is_null(), pc.equal(cells.column("record_key"), tried["record_key"]))
         if work.schema.policies.unknown_fields == "quarantine":

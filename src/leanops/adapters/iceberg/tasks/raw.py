@@ -9,9 +9,9 @@ import pyarrow as pa
 from leanops.adapters.iceberg.tasks.held import together
 from leanops.adapters.iceberg.tasks.places import Place, pieces
 from leanops.adapters.iceberg.tasks.rows import ROWS_OF_PAYLOADS
+from leanops.domain.limits import Limits
 from leanops.domain.payload.fast_flatten import Layout, learn
 from leanops.domain.payload.flatten import Kind, ParseError, flat
-from leanops.domain.table.batch import Batch
 from leanops.ports.engine import CurateWork, StandardizeWork, union
 from leanops.transforms.flatten import RAW_COLUMNS, FlattenPlan, Telling, flattened, observed_kinds
 from leanops.transforms.older import PLACE
@@ -39,7 +39,7 @@ def flattened_pieces(
     first = next(raw, None)
     if first is None:
         return None
-    plan = flatten_plan(work, secret, work.expected or sampled_kinds(first, work.batch))
+    plan = flatten_plan(work, secret, work.expected or sampled_of(work, first))
     return plan, (cells_of(piece, plan) for piece in chain([first], raw))
 
 
@@ -62,13 +62,18 @@ def _telling(work: StandardizeWork) -> Telling:
     return Telling(work.known, work.batch.column_limits.columns)
 
 
-def sampled_kinds(raw: pa.Table, batch: Batch) -> dict[str, Kind]:
+def sampled_of(work: StandardizeWork | CurateWork, raw: pa.Table) -> dict[str, Kind]:
+    """The shape of some payloads of a batch."""
+    return sampled_kinds(raw, work.batch.limits, work.batch.column_limits.columns)
+
+
+def sampled_kinds(raw: pa.Table, limits: Limits, columns: int) -> dict[str, Kind]:
     """The shape of some payloads; one of another shape gets its cells too, only more slowly."""
     payloads = []
     for payload in raw.column("json_payload").slice(0, SAMPLE).to_pylist():
         with suppress(ParseError):
-            payloads.append(flat(payload or "", batch.limits))
-    return dict(list(learn(payloads).items())[: batch.column_limits.columns])
+            payloads.append(flat(payload or "", limits))
+    return dict(list(learn(payloads).items())[:columns])
 
 
 def cells_of(raw: pa.Table, plan: FlattenPlan) -> pa.Table:

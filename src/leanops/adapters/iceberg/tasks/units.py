@@ -4,13 +4,11 @@ import pickle
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
-from zlib import crc32
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from leanops.adapters.iceberg.tasks.held import Spool, joined, packed, together, unpacked
+from leanops.adapters.iceberg.tasks.held import Spool, joined, packed, split, together, unpacked
 from leanops.adapters.iceberg.tasks.outputs import always, completed, stamped, write_files
 from leanops.adapters.iceberg.tasks.places import Place, pieces, stored_rows
 from leanops.adapters.iceberg.tasks.raw import (
@@ -18,7 +16,7 @@ from leanops.adapters.iceberg.tasks.raw import (
     cells_of,
     flattened_pieces,
     raw_pieces,
-    sampled_kinds,
+    sampled_of,
     with_kinds,
 )
 from leanops.adapters.iceberg.tasks.rows import ROWS_OF_PAYLOADS
@@ -60,7 +58,7 @@ def standardize_unit(unit: Unit, secret: bytes | None) -> Written:
 def sampled(unit: Unit) -> dict[str, set[Kind]]:
     """The paths of some events of a unit, each with its kind."""
     raw = next(raw_pieces(replace(unit.source, files=unit.source.files[:1]), unit.memory), None)
-    return {} if raw is None else {path: {kind} for path, kind in sampled_kinds(raw, unit.work.batch).items()}
+    return {} if raw is None else {path: {kind} for path, kind in sampled_of(unit.work, raw).items()}
 
 
 def spread(unit: Unit, plan: FlattenPlan, parts: int) -> Iterator[tuple[int, bytes]]:
@@ -72,9 +70,7 @@ def spread(unit: Unit, plan: FlattenPlan, parts: int) -> Iterator[tuple[int, byt
         cells = cells.drop_columns(["observed"])
         # Copies of a message that is no event meet by its id.
         keys = pc.if_else(cells.column("rule").is_null(), cells.column("record_key"), cells.column("message_id"))
-        numbers = np.fromiter((crc32(key.encode()) if key else 0 for key in keys.to_pylist()), np.int64) % parts
-        for part in np.unique(numbers).tolist():
-            yield part, packed(cells.filter(pa.array(numbers == part)))
+        yield from ((part, packed(given)) for part, given in split(cells, keys, parts))
     yield parts, pickle.dumps(kinds)
 
 

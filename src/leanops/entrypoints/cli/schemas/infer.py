@@ -19,7 +19,7 @@ def infer(topic: Topic, sample: Sample = 100_000, force: Force = False, as_json:
     with opened(topic) as runtime, waiting(f"{topic}: reading its events"):
         from leanops.usecases.schemas.infer import infer_schema
 
-        inferred = infer_schema(runtime.platform, runtime.lake(), topic, sample=sample)
+        inferred = infer_schema(runtime.platform, topic, sample=sample)
         name = runtime.platform.schemas.draft(topic, inferred.text, replace=force)
         path = runtime.platform.schemas.place(topic, name)
     if as_json:

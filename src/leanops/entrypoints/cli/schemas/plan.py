@@ -37,7 +37,6 @@ def plan(
         schema = schema_from_json(text, str(file))
         result = plan_schema(
             runtime.platform,
-            runtime.lake(),
             topic,
             schema,
             sample=None if every else sample or ALL,

@@ -17,7 +17,7 @@ KEY = "$._metadata.idempotencyKeyResource"
 
 def _plan(world: World, said: dict[str, Any]) -> SchemaPlan:
     platform = world.platform()
-    return plan_schema(platform, platform.lake(), "orders", schema_from_json(json.dumps(said), "schema.json"))
+    return plan_schema(platform, "orders", schema_from_json(json.dumps(said), "schema.json"))
 
 
 def _sent(number: int, payload: dict[str, Any], key: str = "") -> RawRow:

@@ -10,7 +10,7 @@ from leanops.domain.table.operation import Accept, Scope
 from leanops.usecases.operations.shadow import Progress, quiet
 from leanops.usecases.schemas.deploy import NOTHING_MORE, Consent, Deployed, deploy_schema
 from leanops.usecases.schemas.infer import infer_schema
-from leanops.usecases.schemas.plan import failing_rows, plan_schema
+from leanops.usecases.schemas.plan import plan_schema
 from leanops.views.balance import whole_topic
 from tests.crash.batches import orders
 from tests.oracle.model import Model
@@ -47,7 +47,7 @@ class Walk:
     def deploy(self, schema: dict[str, Any], consent: Consent = NOTHING_MORE, progress: Progress = quiet) -> Deployed:
         """Plan and deploy; the model follows in what was made anew."""
         platform, text, read = self.world.platform(), json.dumps(schema), len(self.rows)
-        plan = plan_schema(platform, platform.lake(), TOPIC, schema_from_json(text, "walk"))
+        plan = plan_schema(platform, TOPIC, schema_from_json(text, "walk"))
         self.plan = plan
         done = deploy_schema(platform, TOPIC, text, "walk", consent, plan, progress)
         self.schema = {**schema, "version": done.schema.version}
@@ -82,7 +82,7 @@ def test_from_unknown_to_curated_and_through_every_kind_of_change(world: World) 
     assert world.cycle()[TOPIC].outcome == "no_schema"
 
     platform = world.platform()
-    inferred = json.loads(infer_schema(platform, platform.lake(), TOPIC).text)
+    inferred = json.loads(infer_schema(platform, TOPIC).text)
     names = [column["name"] for column in inferred["payload_columns"]]
     assert {"order_id", "order_amount", "email", "new0"} <= set(names)
     walk.schema = inferred
@@ -105,12 +105,13 @@ def test_from_unknown_to_curated_and_through_every_kind_of_change(world: World) 
     walk.publish(10)
     walk.cycle()
     strictest = walk.with_columns(order_amount={"rules": {"min_length": 3}})
-    platform = world.platform()
-    expected = failing_rows(platform, platform.lake(), TOPIC, schema_from_json(json.dumps(strictest), "walk"))
-    failing = {(row.message_id, *sorted(one.rule for one in row.failures)) for row in expected.collect()}
     done = walk.deploy(strictest, Consent(recurate=True, missing=Accept.ALL))
     assert done.scope == Scope.CURATED
-    assert quarantined(world, done) == failing
+    failing = {key: failed for key, row in walk.model.standardized.items() if (failed := walk.model.validate(row)[1])}
+    assert quarantined(world, done) == {
+        (walk.model.standardized[key].message_id, *sorted(rule for rule, _ in failed))
+        for key, failed in failing.items()
+    }
     assert len(failing) == walk.plan.failing > 0
     walk.check()
 

@@ -65,7 +65,7 @@ def _rows(count: int = EVENTS) -> list[RawRow]:
 
 def _infer(world: World, sample: int = 100_000) -> Inferred:
     platform = world.platform()
-    return infer_schema(platform, platform.lake(), "orders", sample=sample)
+    return infer_schema(platform, "orders", sample=sample)
 
 
 def test_types_keys_and_personal_data_are_proposed_with_what_speaks_for_them(world: World) -> None:
@@ -120,7 +120,7 @@ def test_no_event_fails_under_the_schema_inferred_from_it(world: World, seed: in
     world.publish("orders", [*_rows(12), *make_stream(random.Random(seed), 80)])
     found = _infer(world)
     platform = world.platform()
-    plan = plan_schema(platform, platform.lake(), "orders", schema_from_json(found.text, "draft"))
+    plan = plan_schema(platform, "orders", schema_from_json(found.text, "draft"))
     assert plan.rows == found.rows
     assert {(group.rule, group.column) for group in plan.failures} <= {("cde_missing", "idempotency_key")}
 

@@ -15,7 +15,7 @@ from leanops.usecases.schemas.inbox import take_pending
 from leanops.usecases.schemas.plan_gate import plan_on_rows
 from leanops.usecases.schemas.validate import Outcome, Verdict
 from tests.oracle.rows import LANDED, RawRow
-from tests.support.builders import column, no_lake, schema, schema_text
+from tests.support.builders import column, no_engine, schema, schema_text
 from tests.support.world import World
 from tests.unit.schemas.test_inbox import Killed, killed_at
 
@@ -40,7 +40,7 @@ def orders(world: World) -> World:
 
 def take(world: World, said: str, *, spark: bool = True) -> Verdict:
     Folder(world.folder / "schemas").put("orders/pending/new.json", said.encode())
-    platform = world.platform() if spark else world.platform(lake=no_lake)
+    platform = world.platform() if spark else world.platform(engine=no_engine)
     return take_pending(platform, Pending("orders", "new.json"))
 
 
