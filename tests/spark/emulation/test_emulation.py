@@ -197,16 +197,18 @@ def test_a_search_in_the_rows_own_period_alone_is_found(landed: Emulation, monke
 
 
 def test_a_batch_of_standardized_that_loses_rows_is_found(landed: Emulation, monkeypatch: pytest.MonkeyPatch) -> None:
-    right = standardize.standardized
+    right = standardize.judge
 
-    def some_lost(cells: pa.Table, stored: pa.Table, *rest: Any) -> standardize.Standardized:
-        done = right(cells, stored, *rest)
-        is_lost = pc.ends_with(done.rows["message_id"], "7")
-        lost, old = done.rows["record_key"].filter(is_lost), stored["record_key"].take(done.replaced)
+    def some_lost(events: pa.Table, stored: pa.Table) -> standardize.Judged:
+        done = right(events, stored)
+        won = events.take(pc.index_in(done.winners["at"], value_set=events["at"].combine_chunks()).combine_chunks())
+        is_lost = pc.ends_with(won["message_id"], "7")
+        lost, old = won["record_key"].filter(is_lost), stored["record_key"].take(done.replaced)
         stays = pc.is_in(old, value_set=lost.combine_chunks()).combine_chunks()
-        return done._replace(rows=done.rows.filter(pc.invert(is_lost)), replaced=done.replaced.filter(pc.invert(stays)))
+        left = done.winners.filter(pc.invert(is_lost))
+        return done._replace(winners=left, replaced=done.replaced.filter(pc.invert(stays)))
 
-    monkeypatch.setattr(standardize, "standardized", some_lost)
+    monkeypatch.setattr(standardize, "judge", some_lost)
     # What files hold, what a commit added and what it replaced are counted, and each would stop the topics; and so is
     # what Curated reads.
     monkeypatch.setattr(Prepared, "check", lambda prepared: prepared.counts.check())

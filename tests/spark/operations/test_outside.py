@@ -224,7 +224,8 @@ def test_a_rollback_and_the_next_batch_leave_curated_as_it_is(world: World) -> N
     story.batch()
     before = head(world, world.databases.standardized_table("orders"))
     story.batch()
-    roll_back_topic(world.platform(), plan_rollback(world.platform(), "orders", snapshot=before))
+    planned = plan_rollback(world.platform(), "orders", snapshot=before)
+    roll_back_topic(world.platform(), planned, accept=Accept.ALL)
     resume_topic(world.platform(), "orders")
     assert story.batch() == "done"
     assert_standardized(world, "orders", story.model)

@@ -37,7 +37,7 @@ from pyiceberg.table.update.snapshot import ExpireSnapshots
 from pyiceberg.transforms import DayTransform
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
-from leanops.adapters.iceberg import bounds
+from leanops.adapters.iceberg import bounds, shared_metadata
 from leanops.adapters.iceberg.definitions import iceberg_schema, iceberg_type, partition_spec, table_properties
 from leanops.adapters.iceberg.transactions import Append, Once
 from leanops.domain.errors import CommitRefusedError, PermanentError
@@ -59,6 +59,7 @@ class IcebergCatalog:
 
     def __init__(self, catalog: Catalog) -> None:
         bounds.install()
+        shared_metadata.install()
         self.native = catalog
         """PyIceberg's own, for what the port does not offer."""
 

@@ -19,6 +19,8 @@ _syncfs = getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None)
 
 REMEMBERED_SNAPSHOTS = 20_000
 """Each takes some 6 KB."""
+REMEMBERED_WRITES = 100
+"""Whoever commits loads the table again soon."""
 
 
 def sync_filesystem(folder: Path) -> None:
@@ -42,13 +44,14 @@ class LocalCatalog(SqlCatalog):
     """PyIceberg's SQL catalog in a folder; what a row points at is on disk before the row is.
 
     One sync a commit covers its data files, manifests and metadata, and the names of new folders. Metadata files are
-    never changed, so those of the tables used last are read once.
+    never changed, so those of the tables used last are read once, and those written here not at all.
     """
 
     def __init__(self, name: str, home: Path, sync: Callable[[Path], None] = sync_filesystem) -> None:
         self._warehouse, self._sync = home / "warehouse", sync
         self._warehouse.mkdir(parents=True, exist_ok=True)
         self._read: OrderedDict[tuple[str, ...], tuple[str, TableMetadata]] = OrderedDict()
+        self._written: OrderedDict[str, TableMetadata] = OrderedDict()
         self._reading = threading.Lock()
         super().__init__(name, uri=f"sqlite:///{home}/catalog.db?timeout=30", warehouse=f"file://{self._warehouse}")
         sa.event.listen(self.engine, "connect", _sync_every_commit)
@@ -63,14 +66,12 @@ class LocalCatalog(SqlCatalog):
         )
         with self._reading:
             known = self._read.get(name)
-            if known:
-                self._read.move_to_end(name)
-        if known is None or known[0] != location:
-            table = super()._convert_orm_to_iceberg(orm_table)
-            self._remember(name, location, table.metadata)
-            return table
+            metadata = known[1] if known and known[0] == location else self._written.pop(location, None)
+        if metadata is None:
+            metadata = super()._convert_orm_to_iceberg(orm_table).metadata
+        self._remember(name, location, metadata)
         identifier = (*Catalog.identifier_to_tuple(name[0]), name[1])
-        return Table(identifier, known[1], location, self._load_file_io(known[1].properties, location), self)
+        return Table(identifier, metadata, location, self._load_file_io(metadata.properties, location), self)
 
     def _remember(self, name: tuple[str, ...], location: str, metadata: TableMetadata) -> None:
         with self._reading:
@@ -86,6 +87,10 @@ class LocalCatalog(SqlCatalog):
             self._sync(self._warehouse)
         except OSError as failure:
             raise NothingCommittedError(failure.errno, failure.strerror, failure.filename) from failure
+        with self._reading:
+            self._written[metadata_path] = metadata
+            while len(self._written) > REMEMBERED_WRITES:
+                self._written.popitem(last=False)
 
 
 def _sync_every_commit(connection: sqlite3.Connection, _: object) -> None:
