@@ -24,8 +24,9 @@ from leanops.usecases.platform import PiiRules, Rules
 
 FILE = "leanops.toml"
 PREFIX = "LEANOPS_"
+RUNTIME = "LEANOPS_RUNTIME"
 # Read before there are settings: where they are, and what must not be in a file.
-OUTSIDE = {"LEANOPS_HOME", "LEANOPS_CACHE", "LEANOPS_PII_KEY"}
+OUTSIDE = {RUNTIME, "LEANOPS_HOME", "LEANOPS_CACHE", "LEANOPS_PII_KEY"}
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from leanops.domain.errors import UsageError
 from leanops.ports.delivery import Buffer
 from leanops.ports.files import Files
 from leanops.ports.queue import Queue
-from leanops.settings import Settings
+from leanops.settings import RUNTIME, Settings
 from leanops.usecases.ingest.room import Room
 from leanops.usecases.platform import SYSTEM, Actor, Platform
 from leanops.views.background import Background
@@ -16,7 +16,6 @@ from leanops.views.sources import Sources
 
 RUNTIMES = {"embedded": "leanops.runtimes.embedded:open_embedded"}
 """Name → module:function that opens it for an actor; a runtime is imported when it is chosen."""
-VARIABLE = "LEANOPS_RUNTIME"
 
 
 class Runtime(Protocol):
@@ -65,8 +64,8 @@ class Runtime(Protocol):
 
 def open_runtime(actor: Actor = SYSTEM) -> Runtime:
     """The runtime that LEANOPS_RUNTIME names; embedded if it names none."""
-    name = os.environ.get(VARIABLE) or "embedded"
+    name = os.environ.get(RUNTIME) or "embedded"
     if name not in RUNTIMES:
-        raise UsageError(f"{VARIABLE}={name} is not a runtime; choose one of: {', '.join(RUNTIMES)}")
+        raise UsageError(f"{RUNTIME}={name} is not a runtime; choose one of: {', '.join(RUNTIMES)}")
     runtime: Runtime = resolve_name(RUNTIMES[name])(actor)
     return runtime

@@ -120,7 +120,7 @@ def test_a_variable_wins_over_the_file(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_variables_that_are_no_settings_are_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("LEANOPS_HOME", "LEANOPS_CACHE", "LEANOPS_PII_KEY", "OTHER_WORKERS"):
+    for name in (*OUTSIDE, "OTHER_WORKERS"):
         monkeypatch.setenv(name, "x")
     assert load_settings(tmp_path) == Settings()
 
