@@ -4,9 +4,9 @@ import logging
 import os
 import random
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import urlparse
 
 from leanops.domain.errors import LeanOpsError
@@ -15,22 +15,34 @@ from tests.support.world import World
 LOG = logging.getLogger("stalls")
 LOG.setLevel(logging.INFO)
 EVERY = 3
-"""Outside of a whole run only every third point on Spark is tried: which ones depends on the commit."""
+"""Outside of a whole run only every third step of an operation is tried: which ones depends on the commit."""
+OFTEN = 2
+"""How many times a step that comes again and again is a point of its own."""
+Point = tuple[str, int]
+"""A step by its name, and the how manieth of that name."""
+Item = TypeVar("Item")
 
 
 class Stall:
-    """A step function that lets somebody else work at its nth call, or at a step by its name, once."""
+    """A step function that lets somebody else work once: at its nth call, at a step by its name, or at a point."""
 
-    def __init__(self, where: int | str, other: Callable[[], None]) -> None:
+    def __init__(self, where: int | str | Point | None, other: Callable[[], None]) -> None:
         self.where, self.other = where, other
-        self.passed = 0
+        self.passed: list[str] = []
         self.at: str | None = None
 
     def __call__(self, name: str) -> None:
-        self.passed += 1
-        if self.where in (self.passed, name) and self.at is None:
+        self.passed.append(name)
+        here = (len(self.passed), name, (name, self.passed.count(name)))
+        if self.where in here and self.at is None:
             self.at = name
             self.other()
+
+    @property
+    def points(self) -> list[Point]:
+        """The steps that were passed, each of them at most twice."""
+        counted = [(name, self.passed[: at + 1].count(name)) for at, name in enumerate(self.passed)]
+        return [point for point in counted if point[1] <= OFTEN]
 
 
 def stalled(stall: Stall, work: Callable[[], Any]) -> bool:
@@ -41,15 +53,13 @@ def stalled(stall: Stall, work: Callable[[], Any]) -> bool:
         assert stall.at is not None
         LOG.info("%s: %s", stall.at, refused)
     else:
-        LOG.info("%s: went on", stall.at or f"all {stall.passed} steps passed")
+        LOG.info("%s: went on", stall.at or f"all {len(stall.passed)} steps passed")
     return stall.at is not None
 
 
-def chosen(points: int) -> list[int]:
-    """The points on Spark of this run: all with STALLS=all, else every third, starting where the commit says."""
-    if is_whole_run():
-        return list(range(1, points + 1))
-    return list(range(first_point(), points + 1, EVERY))
+def chosen(points: Sequence[Item]) -> Sequence[Item]:
+    """The points of this run: all with STALLS=all, else every third, starting where the commit says."""
+    return points if is_whole_run() else points[first_point() - 1 :: EVERY]
 
 
 def is_whole_run() -> bool:

@@ -3,14 +3,29 @@
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
+from leanops.domain.errors import LeanOpsError
 from leanops.domain.table.operation import Accept
 from leanops.usecases.cycle.run import run_cycle
+from leanops.usecases.operation_log import unfinished_operation
+from leanops.usecases.operations.execute import cancel, resume
+from leanops.usecases.operations.plan_rollback import plan_rollback, roll_back_topic
 from leanops.usecases.operations.start import rebuild_topic
+from leanops.usecases.platform import Platform
+from leanops.usecases.topics.registry import find_topic, resume_topic
 from leanops.views.balance import whole_topic
 from leanops.views.status import status
 from tests.crash.batches import SCHEMA
-from tests.crash.stalls.stalls import Stall, chosen, stalled
-from tests.crash.stalls.test_stalled_cycles import STEPS, Stalls
+from tests.crash.stalls.stalls import (
+    Stall,
+    assert_no_live_file_is_gone,
+    chosen,
+    first_point,
+    is_whole_run,
+    stalled,
+)
+from tests.crash.stalls.test_stalled_cycles import Stalls
 from tests.oracle.model import Model
 from tests.support.verify import assert_curated, assert_standardized, sources_of
 from tests.support.world import PII_KEY, World
@@ -55,34 +70,91 @@ def _sql(world: World, statement: str) -> Any:
     return world.embedded.spark().sql(statement).collect()
 
 
-def test_what_other_tools_make_wrong_never_says_balanced(world: World) -> None:
+def run_a_cycle(platform: Platform) -> None:
+    run_cycle(platform)
+
+
+def rebuild(platform: Platform) -> None:
+    rebuild_topic(platform, "orders", accept=Accept.ALL)
+
+
+def roll_back_to_the_batch_before(platform: Platform) -> None:
+    view = platform.catalog.load(platform.rules.databases.standardized_table("orders"))
+    assert view is not None
+    plan = plan_rollback(platform, "orders", snapshot=view.ancestors()[1].snapshot_id)
+    roll_back_topic(platform, plan, accept=Accept.ALL)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("work", [run_a_cycle, rebuild, roll_back_to_the_batch_before])
+def test_what_other_tools_make_wrong_never_says_balanced(world: World, work: Callable[[Platform], None]) -> None:
     stalls = Stalls(world)
-    stalls.arrive(4)
-    world.settle()
-    for number in chosen(STEPS):
-        tool, databases = TOOLS[number % len(TOOLS)], world.databases
-        tables = [databases.standardized_table("orders"), databases.curated_table("orders")]
-        if tool in KEEPS_ROWS:
-            tables.append(databases.raw_table("orders"))
-        table = tables[number // len(TOOLS) % len(tables)]
+    for _ in range(2):
         stalls.arrive(4)
-        stall = Stall(number, lambda tool=tool, table=table: tool(world, table))
-        # A snapshot that is gone under its hands may fail a cycle; the next one begins another batch.
-        stalled(stall, lambda stall=stall: run_cycle(world.platform(step=stall)))
+        world.settle()
+    stalls.arrive(4)
+    passed = Stall(None, lambda: None)
+    work(world.platform(step=passed))
+    make_sound(world)
+    # With every step all tools in a whole run, else one of them; the next commit has others.
+    tools = len(TOOLS) if is_whole_run() else 1
+    pairs = [(point, first_point() + at + other) for at, point in enumerate(passed.points) for other in range(tools)]
+    used = 0
+    for point, number in chosen(pairs):
+        tool, table = TOOLS[number % len(TOOLS)], table_of(world, number)
+        stalls.arrive(4)
+        if work is not run_a_cycle:
+            world.settle()
+        before = heads(world)
+        stall = Stall(point, lambda tool=tool, table=table: tool(world, table))
+        # A snapshot that is gone under its hands may fail the work; whoever comes next begins it again.
+        stalled(stall, lambda stall=stall: work(world.platform(step=stall)))
+        used += stall.at is not None and heads(world) != before
         world.wait_for_leases()
         world.settle()
-        is_sound = says_balanced(world)
-        wrong = what_is_wrong(world)
-        assert not (wrong and is_sound), f"{tool.__name__} on {table} at step {number}: {wrong}"
-        # What another tool wrote is told until the tables are rebuilt; the next tool shall meet sound ones.
-        rebuild_topic(world.platform(), "orders", accept=Accept.ALL)
-        assert (what_is_wrong(world), says_balanced(world)) == (None, True), tool.__name__
+        if find_topic(world.platform(), "orders").status == "PAUSED":
+            resume_topic(world.platform(), "orders")
+            world.settle()
+        is_sound, wrong = says_balanced(world), what_is_wrong(world)
+        assert not (wrong and is_sound), f"{tool.__name__} on {table} at {point}: {wrong}"
+        make_sound(world)
+    assert used >= len(chosen(pairs)) * 2 // 3
+
+
+def table_of(world: World, number: int) -> str:
+    """One of the tables that a tool may be used on."""
+    databases = world.databases
+    tables = [databases.standardized_table("orders"), databases.curated_table("orders")]
+    if TOOLS[number % len(TOOLS)] in KEEPS_ROWS:
+        tables.append(databases.raw_table("orders"))
+    return tables[number // len(TOOLS) % len(tables)]
+
+
+def heads(world: World) -> list[Any]:
+    databases = world.databases
+    tables = databases.raw_table("orders"), databases.standardized_table("orders"), databases.curated_table("orders")
+    return [world.embedded.platform.catalog.load(table) for table in tables]
+
+
+def make_sound(world: World) -> None:
+    """What a person does: what others wrote is reported until the tables are rebuilt from RAW."""
+    if unfinished_operation(world.platform(), "orders"):
+        try:
+            resume(world.platform(), "orders", accept=Accept.ALL)
+        except LeanOpsError:
+            cancel(world.platform(), "orders")
+    if find_topic(world.platform(), "orders").status == "PAUSED":
+        resume_topic(world.platform(), "orders")
+    rebuild(world.platform())
+    world.settle()
+    assert (what_is_wrong(world), says_balanced(world)) == (None, True)
+    assert_no_live_file_is_gone(world)
 
 
 def says_balanced(world: World) -> bool:
-    """What `leanops status` shows."""
+    """Whether `leanops status` shows a topic that is balanced and has nothing left to do."""
     (found,) = status(sources_of(world), ["orders"])
-    return found.balance.balanced and not found.failures
+    return found.balance.balanced and not found.failures and not found.operation
 
 
 def what_is_wrong(world: World) -> str | None:

@@ -1,7 +1,7 @@
 """Deploy, rebuild and rollback that stall at every step while another worker finishes them: nothing lost or doubled."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from copy import deepcopy
 from typing import Any
 
@@ -14,11 +14,8 @@ from leanops.usecases.platform import Platform
 from leanops.usecases.schemas.deploy import Consent, deploy_schema
 from leanops.usecases.topics.registry import find_topic, resume_topic
 from tests.crash.kills.test_operations import DEPLOYS, Story, assert_rolled_back, replace_errors
-from tests.crash.stalls.stalls import Stall, assert_no_live_file_is_gone, chosen, is_whole_run, stalled
+from tests.crash.stalls.stalls import Point, Stall, assert_no_live_file_is_gone, chosen, stalled
 from tests.support.world import World
-
-STEPS = {Scope.BOTH: 44, Scope.CURATED: 30, Scope.NONE: 10}
-"""How many steps an operation passes."""
 
 
 class Stalls:
@@ -26,6 +23,7 @@ class Stalls:
 
     def __init__(self, world: World) -> None:
         self.world, self.story = world, Story(world)
+        self.passed: list[Point] = []
 
     def take_over(self) -> None:
         """Another worker finishes what the stalled one was at, and goes on to the next event."""
@@ -34,11 +32,17 @@ class Stalls:
         self.story.arrive()
         self.world.settle()
 
-    def through(self, where: int | str, work: Callable[[Platform], Any]) -> None:
-        """One operation that stalls at a step."""
+    def points(self) -> Iterator[Point | None]:
+        """None, for an operation that passes all its steps; then those of these steps that this run tries."""
+        yield None
+        assert self.passed
+        yield from chosen(self.passed)
+
+    def through(self, where: str | Point | None, work: Callable[[Platform], Any]) -> None:
+        """One operation that stalls at a step; without one it only shows which it has."""
         stall = Stall(where, self.take_over)
-        stalled(stall, lambda: work(self.world.platform(step=stall)))
-        assert stall.at == where or isinstance(where, int)
+        assert stalled(stall, lambda: work(self.world.platform(step=stall))) == (where is not None)
+        self.passed = self.passed or stall.points
         self.world.wait_for_leases()
         self.world.settle()
 
@@ -52,9 +56,9 @@ class Stalls:
 def test_a_rebuild_that_stalls_is_finished_once(world: World) -> None:
     stalls, done = Stalls(world), 0
     story = stalls.story
-    for number in chosen(STEPS[Scope.BOTH]):
+    for point in stalls.points():
         read = len(story.rows)
-        stalls.through(number, lambda at: rebuild_topic(at, "orders", accept=Accept.ALL))
+        stalls.through(point, lambda at: rebuild_topic(at, "orders", accept=Accept.ALL))
         if story.rebuilds() > done:
             done = story.rebuilds()
             story.model.rebuild(story.rows[:read])
@@ -65,14 +69,12 @@ def test_a_rebuild_that_stalls_is_finished_once(world: World) -> None:
 @pytest.mark.slow
 @DEPLOYS
 def test_a_deploy_that_stalls_is_finished_once(world: World, schemas: Any, consent: Consent, scope: Scope) -> None:
-    if scope == Scope.BOTH and not is_whole_run():
-        pytest.skip("takes as long as the rebuild above, by the same steps; STALLS=all runs it")
     stalls, turn = Stalls(world), 0
     story = stalls.story
-    for number in chosen(STEPS[scope]):
+    for point in stalls.points():
         schema, read, before = schemas[turn % 2], len(story.rows), story.version()
         text = json.dumps(schema)
-        stalls.through(number, lambda at, text=text: deploy_schema(at, "orders", text, "f", consent))
+        stalls.through(point, lambda at, text=text: deploy_schema(at, "orders", text, "f", consent))
         if story.version() != before:
             turn += 1
             story.follow({**schema, "version": story.version()}, scope, read)
@@ -81,11 +83,11 @@ def test_a_deploy_that_stalls_is_finished_once(world: World, schemas: Any, conse
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("over_a_rebuild", [False, True] if is_whole_run() else [False])
+@pytest.mark.parametrize("over_a_rebuild", [False, True], ids=["alone", "over a rebuild"])
 def test_a_rollback_that_stalls_is_done_once(world: World, over_a_rebuild: bool) -> None:
     stalls, undone = Stalls(world), 0
     story = stalls.story
-    for number in chosen(STEPS[Scope.CURATED] if over_a_rebuild else STEPS[Scope.NONE]):
+    for point in stalls.points():
         head = world.embedded.platform.catalog.load(world.databases.standardized_table("orders")).head
         then = deepcopy(story.model)
         story.arrive()
@@ -95,7 +97,7 @@ def test_a_rollback_that_stalls_is_done_once(world: World, over_a_rebuild: bool)
             story.model.rebuild(story.rows)
         read = len(story.rows)
         stalls.through(
-            number,
+            point,
             lambda at, to=head: roll_back_topic(at, plan_rollback(at, "orders", snapshot=to), accept=Accept.ALL),
         )
         after = story.model

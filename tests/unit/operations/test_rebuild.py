@@ -313,3 +313,30 @@ def test_a_topic_whose_raw_was_rewritten_goes_on_after_a_rebuild(world: World) -
     assert sorted(row["a"] for row in world.curated("orders")) == list(range(9))
     balance = whole_topic(sources_of(world), "orders")
     assert balance.balanced, balance.complaints()
+
+
+def test_an_operation_of_which_a_snapshot_expired_waits_for_a_person_and_can_be_cancelled(world: World) -> None:
+    world.add("orders", plain())
+    for first in (0, 4):
+        world.publish("orders", events(first, first + 4))
+        world.cycle()
+    standardized = world.databases.standardized_table("orders")
+
+    def stop(name: str) -> None:
+        if name == "after attempt":
+            raise Abandoned(name)
+
+    with pytest.raises(Abandoned):
+        rebuild_topic(world.platform(step=stop), "orders")
+    world.wait_for_leases()
+    # Another tool moves the head and expires what was there.
+    world.embedded.platform.catalog.mark(standardized, {"of": "another tool"})
+    table = world.embedded.catalog.load_table(standardized)
+    old = [snapshot.snapshot_id for snapshot in table.snapshots() if snapshot != table.current_snapshot()]
+    table.maintenance.expire_snapshots().by_ids(old).commit()
+    with pytest.raises(OperationBlockedError, match=f"{standardized} no longer keeps snapshot .* --cancel"):
+        resume(world.platform(), "orders")
+    assert world.cycle()["orders"].outcome == "paused"
+    cancel(world.platform(), "orders")
+    rebuild_topic(world.platform(), "orders")
+    assert sorted(row["a"] for row in world.curated("orders")) == list(range(8))

@@ -19,6 +19,7 @@ from leanops.domain.table.operation import Accept, Accepted, Operation, Scope, S
 from leanops.domain.words import counted
 from leanops.usecases.attempts import forget_failures
 from leanops.usecases.audit import record_action
+from leanops.usecases.journal import schema_of_version
 from leanops.usecases.leases import HeldTopic, hold_topic
 from leanops.usecases.operation_log import advance, agree, begin_attempt, block, close, unfinished_operation
 from leanops.usecases.operations.activate import activate
@@ -85,6 +86,7 @@ def _attempt(held: HeldTopic, operation: Operation, progress: Progress) -> tuple
 
 def _build(held: HeldTopic, operation: Operation, progress: Progress) -> tuple[Operation, Comparison]:
     """Build the new tables and compare them; raises if keys would go missing without consent."""
+    _check_kept(held, operation)
     continue_attempts(held.platform, operation)
     shadow = Shadow(held, operation, progress)
     try:
@@ -107,6 +109,25 @@ def _build(held: HeldTopic, operation: Operation, progress: Progress) -> tuple[O
         missing = f"{counted(refused, 'key')} of {shadow.live_curated} would be missing ({examples})"
         raise _blocked(held, operation, missing, str(found.missing))
     return built, found
+
+
+def _check_kept(held: HeldTopic, operation: Operation) -> None:
+    """Block an operation that reads a snapshot which another tool has expired meanwhile."""
+    databases, schema = held.platform.rules.databases, schema_of_version(held.platform, held.topic, operation.version)
+    places = {
+        databases.raw_table(held.topic): operation.raw,
+        databases.standardized_table(held.topic): operation.standardized,
+        databases.curated_table(schema.table_name): operation.curated,
+    }
+    for name, place in places.items():
+        view = held.platform.catalog.load(name)
+        if place and place.snapshot is not None and (view is None or place.snapshot not in view.snapshots):
+            reason = (
+                f"{name} no longer keeps snapshot {place.snapshot}, which it reads; another tool must have expired it; "
+                f"cancel it with: leanops rebuild {held.topic} --cancel, and start it again"
+            )
+            block(held, operation, reason)
+            raise OperationBlockedError(held.topic, reason)
 
 
 def _blocked(held: HeldTopic, operation: Operation, why: str, many: str) -> OperationBlockedError:
