@@ -138,7 +138,7 @@ def _extra(events: pa.Table) -> dict[int, dict[str, str]]:
 def _rescued(
     events: pa.Table, extra: Mapping[int, Mapping[str, str]], columns: Mapping[str, str], positions: Mapping[str, str]
 ) -> pa.Array:
-    """Cells that got no column, as JSON of path → text; NULL where there are none."""
+    """Cells that got no column, as JSON of path → text in the order of the paths; NULL where there are none."""
     found: dict[int, dict[str, str]] = {}
     for at, cells in extra.items():
         found[at] = {path: text for path, text in cells.items() if path not in columns}
@@ -148,7 +148,7 @@ def _rescued(
     written: list[str | None] = [None] * len(events)
     for at, cells in found.items():
         if cells:
-            written[at] = json.dumps(cells, ensure_ascii=False, separators=(",", ":"))
+            written[at] = json.dumps(cells, ensure_ascii=False, separators=(",", ":"), sort_keys=True)
     return pa.array(written, pa.string())
 
 
