@@ -111,7 +111,7 @@ def _judged_column(texts: pa.Array, column: PayloadColumn) -> tuple[pa.Array, li
     failures = [failure(is_missing, Rule.CDE_MISSING, "critical, and NULL or blank")] if column.cde else []
     if column.type != TEXT:
         is_no_value = pc.and_(pc.and_not(texts.is_valid(), is_missing), value.is_null())
-        failures.append(failure(is_no_value, Rule.CAST_FAILED, f"is no {column.type}"))
+        failures.append(failure(is_no_value, Rule.CAST_FAILED, f"is not a valid {column.type}"))
     is_asked = pc.and_not(value.is_valid(), is_missing)
     for name, limit in column.rules.written.items():
         is_broken = pc.and_(broken(name, limit, texts, value, column), is_asked)
