@@ -106,5 +106,5 @@ def raw_table(count: int, seed: int, **more: int) -> pa.Table:
 
 
 def aging(batches: int, count: int) -> list[pa.Table]:
-    """Small batches of corrections of the first half of so many keys, in three periods."""
+    """Small batches of corrections of the first half of N keys, in three periods."""
     return [raw_table(20, seed=10_000 + number, corrected=count // 2, months=3) for number in range(batches)]

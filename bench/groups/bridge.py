@@ -53,22 +53,22 @@ def measure(rounds: int = 3) -> list[Row]:
             ours.append(_child("ours", address))
             stock.append(_child("stock", address))
         idle = _idle(address)
-    one, other = _medians(ours), _medians(stock)
+    bridge, client = _medians(ours), _medians(stock)
     return [
-        _row("stock client's messages/s / the bridge's", other["rate"], one["rate"], 1.0),
-        _row("CPU s of the bridge / stock client's", one["cpu_s"], other["cpu_s"], 0.5),
-        _row("threads of the bridge / stock client's", one["threads"], other["threads"], 0.5),
+        _row("stock client's messages/s / the bridge's", client["rate"], bridge["rate"], 1.0),
+        _row("CPU s of the bridge / stock client's", bridge["cpu_s"], client["cpu_s"], 0.5),
+        _row("threads of the bridge / stock client's", bridge["threads"], client["threads"], 0.5),
         _row(f"MB with {IDLE_SUBSCRIPTIONS} idle subscriptions / {IDLE_MB}", idle["mb"], IDLE_MB, 1.0),
         _row(f"% of a core with {IDLE_SUBSCRIPTIONS} idle / {IDLE_PERCENT}", idle["percent"], IDLE_PERCENT, 1.0),
     ]
 
 
 def _medians(rounds: list[Row]) -> Row:
-    return {name: statistics.median(one[name] for one in rounds) for name in rounds[0]}
+    return {name: statistics.median(figures[name] for figures in rounds) for name in rounds[0]}
 
 
 def _row(work: str, ours: float, theirs: float, bar: float) -> Row:
-    """A row as `make bench` has them; what is no seconds stands under the same names."""
+    """A row of `make bench`; figures that are not seconds have the same field names."""
     ratio = ours / theirs
     figures = {"ours_s": round(ours, 2), "theirs_s": round(theirs, 2), "ratio": round(ratio, 3)}
     return {"work": work, **figures, "bar": bar, "passed": ratio <= bar}
@@ -91,7 +91,7 @@ def _environment(address: str) -> dict[str, str]:
 
 
 def _load(address: str, count: int, messages: int) -> list[str]:
-    """New subscriptions, each with so many messages waiting."""
+    """New subscriptions, each with N messages waiting."""
     run, body = secrets.token_hex(3), b"x" * BYTES
     names = []
     with grpc.insecure_channel(address) as channel:

@@ -40,12 +40,12 @@ def measure(folder: Path, events: int) -> list[Row]:
 
 
 def _floor(folder: Path) -> float:
-    """Seconds of the floor on the standard data, which stands in one file as a flush leaves it; the median of three."""
+    """Seconds of the floor on the standard data, in one file as a flush writes it; the median of three."""
     raw = folder / "raw.parquet"
     pq.write_table(raw_table(FULL_SIZE, seed=1), raw, compression="zstd")
-    found = [run_floor([str(raw)], folder / "floor.parquet") for _ in range(3)]
-    say(f"DuckDB floor: {', '.join(f'{seconds:.1f}' for seconds in found)} s")
-    return statistics.median(found)
+    times = [run_floor([str(raw)], folder / "floor.parquet") for _ in range(3)]
+    say(f"DuckDB floor: {', '.join(f'{seconds:.1f}' for seconds in times)} s")
+    return statistics.median(times)
 
 
 def _tell(emulation: dict[str, Any], seconds: float) -> list[int]:
@@ -56,8 +56,8 @@ def _tell(emulation: dict[str, Any], seconds: float) -> list[int]:
             say(f"  {phase:<7} {step['what']:<28} {_figures(step['rows'], step['seconds'])}")
         say(f"{phase:<7} together {'':<21} {_figures(0, sum(step['seconds'] for step in of_phase))}")
     sizes = list(emulation["events"].values())
-    said = f"{sum(sizes):,} events, verified, in {seconds:.1f} s, {sum(sizes) / seconds:,.0f} a second"
-    say(f"{said}; 40 minutes are {REFERENCE_S / seconds:.1f} times as long")
+    summary = f"{sum(sizes):,} events, verified, in {seconds:.1f} s, {sum(sizes) / seconds:,.0f} a second"
+    say(f"{summary}; 40 minutes are {REFERENCE_S / seconds:.1f} times as long")
     return sizes
 
 

@@ -8,7 +8,7 @@ from hashlib import sha256
 DEAD_LETTERS = "dlq"
 """The layer of events that never came to RAW."""
 HIDDEN = "***"
-"""Stands for a personal value in an error row."""
+"""What an error row has in place of a personal value."""
 _ERROR_ID = re.compile(r"[0-9a-f]{6,32}")
 
 

@@ -265,11 +265,11 @@ class Tried:
 
 def union(parts: Iterable[Mapping[str, set[Kind]]]) -> dict[str, set[Kind]]:
     """The paths of several parts of a batch with all kinds they had."""
-    found: dict[str, set[Kind]] = {}
+    kinds_by_path: dict[str, set[Kind]] = {}
     for part in parts:
         for path, kinds in part.items():
-            found[path] = found.get(path, set()) | kinds
-    return found
+            kinds_by_path[path] = kinds_by_path.get(path, set()) | kinds
+    return kinds_by_path
 
 
 class Engine(Protocol):
@@ -321,7 +321,7 @@ class Engine(Protocol):
         """What a schema makes of rows; raises UsageError if it names a column that can be read nowhere."""
 
     def put_errors(self, source: TableAt, table: str, topic: str) -> None:
-        """Bring error rows of a topic into a table, in one commit; of a row that is there what people said of it stays.
+        """Bring error rows of a topic into a table, in one commit; an existing row keeps what people wrote into it.
 
         One that fails again gets its new failures and one more attempt. Twice is the same as once: a row of the same
         batch stays as it is.

@@ -103,10 +103,10 @@ def is_newer_than(rows: pa.Table, matched: pa.Table) -> Flags:
     NULL is older than any value, and a row beside which there is nothing is newer.
     """
     is_newer, is_open = np.zeros(len(rows), bool), np.ones(len(rows), bool)
-    for one, other in zip(_version(rows), _version(matched), strict=True):
-        is_there, was_there = _numpy(one.is_valid()), _numpy(other.is_valid())
-        is_more = _numpy(pc.greater(one, other).fill_null(False)) | (is_there & ~was_there)
-        is_equal = _numpy(pc.equal(one, other).fill_null(False)) | (~is_there & ~was_there)
+    for value, other in zip(_version(rows), _version(matched), strict=True):
+        is_there, was_there = _numpy(value.is_valid()), _numpy(other.is_valid())
+        is_more = _numpy(pc.greater(value, other).fill_null(False)) | (is_there & ~was_there)
+        is_equal = _numpy(pc.equal(value, other).fill_null(False)) | (~is_there & ~was_there)
         is_newer |= is_open & is_more
         is_open &= is_equal
     return is_newer

@@ -20,8 +20,8 @@ _LONGEST_KEY = 1024
 
 
 @dataclass(frozen=True)
-class Telling:
-    """Which paths the driver is told of: those it knows, and of all others the first `most` in path order.
+class ReportedPaths:
+    """Which paths are reported to the driver: those it knows, and of all others the first `most` in path order.
 
     Of many such lists the first `most` are those of all paths, so nothing that can get a column is left out.
     """
@@ -30,7 +30,7 @@ class Telling:
     most: int
 
     def bounded(self, kinds: Mapping[str, set[Kind]]) -> dict[str, set[Kind]]:
-        """The paths to tell, with their kinds."""
+        """The paths to report, with their kinds."""
         others = [path for path in kinds if path not in self.known]
         # A path that is only ever null asks for no column, and must not be in the way of one that does.
         filled = sorted((path for path in others if kinds[path] != {NULL}), key=str.encode)[: self.most]
@@ -49,8 +49,8 @@ class FlattenPlan:
     version_path: str | None
     version_format: VersionFormat = "iso"
     key_secret: bytes | None = field(default=None, repr=False)
-    telling: Telling | None = None
-    """Everything is told where it is None."""
+    reported: ReportedPaths | None = None
+    """None reports every path."""
 
     @property
     def columns(self) -> list[str]:
@@ -60,17 +60,17 @@ class FlattenPlan:
 
 def observed_kinds(observed: Iterable[str]) -> dict[str, set[Kind]]:
     """The paths of a batch with every kind they had, from the `observed` cells."""
-    found: dict[str, set[Kind]] = {}
+    kinds_by_path: dict[str, set[Kind]] = {}
     for text in observed:
         for path, kinds in json.loads(text).items():
-            found.setdefault(path, set()).update(kinds)
-    return found
+            kinds_by_path.setdefault(path, set()).update(kinds)
+    return kinds_by_path
 
 
 def flattened(raw: pa.RecordBatch, layout: Layout, plan: FlattenPlan) -> pa.RecordBatch:
     """One row per RAW row: what identifies and orders it, and its cells by position, others in `extra`.
 
-    One that is not an event has `rule` and `problem` instead. The first row tells in `observed` which paths there were.
+    One that is not an event has `rule` and `problem` instead. The first row has in `observed` the paths there were.
     """
     return _Batch(raw, layout, plan).result()
 
@@ -94,13 +94,13 @@ class _Batch:
 
     def _read_slowly(self, position: int) -> None:
         try:
-            found, nulls = flat(self.payloads[position], self.plan.limits)
+            cells, nulls = flat(self.payloads[position], self.plan.limits)
         except ParseError as failure:
             self.failures[position] = failure
             return
-        self.odd_cells[position] = found
+        self.odd_cells[position] = cells
         self.nulls.update(nulls)
-        rest = dict(found)
+        rest = dict(cells)
         for index, path in enumerate(self.layout.paths):
             cell = rest.pop(path, None)
             if cell is not None:
@@ -138,21 +138,23 @@ class _Batch:
         return pa.array([self.extra.get(position) for position in range(self.size)], cells)
 
     def _failures(self) -> dict[str, pa.Array]:
-        found = [self.failures.get(position) for position in range(self.size)] if self.failures else [None] * self.size
+        failures = (
+            [self.failures.get(position) for position in range(self.size)] if self.failures else [None] * self.size
+        )
         return {
-            "rule": pa.array([failure and failure.rule.value for failure in found], pa.string()),
-            "problem": pa.array([failure and failure.message for failure in found], pa.string()),
+            "rule": pa.array([failure and failure.rule.value for failure in failures], pa.string()),
+            "problem": pa.array([failure and failure.message for failure in failures], pa.string()),
         }
 
     def _column(self, path: str) -> list[str | None]:
         """The texts of one path, expected or not."""
         if path in self.plan.expected:
             return self.columns[self.layout.paths.index(path)]
-        found: list[str | None] = [None] * self.size
+        texts: list[str | None] = [None] * self.size
         for position, row in self.odd_cells.items():
             if path in row:
-                found[position] = row[path].text
-        return found
+                texts[position] = row[path].text
+        return texts
 
     def _first_text(self, paths: Sequence[str]) -> list[str | None]:
         texts: list[str | None] = [None] * self.size
@@ -191,19 +193,21 @@ class _Batch:
 
     def _kinds(self) -> dict[str, list[Kind]]:
         """Every path that occurs in this batch with the kinds it had."""
-        found: dict[str, set[Kind]] = {}
+        kinds_by_path: dict[str, set[Kind]] = {}
         for index, path in enumerate(self.layout.paths):
             present = self.size - self.columns[index].count(None)
             if present > sum(path in row for row in self.odd_cells.values()):
-                found[path] = {self.layout.kinds[index]}
+                kinds_by_path[path] = {self.layout.kinds[index]}
         for row in self.odd_cells.values():
             for path, cell in row.items():
-                found.setdefault(path, set()).add(cell.kind)
+                kinds_by_path.setdefault(path, set()).add(cell.kind)
         # A member that is always null belongs to the shape too: remembered, it no longer costs the long way.
-        only_null = {path: {NULL} for path in self.nulls if path not in found and path not in self.plan.expected}
-        observed = {**found, **only_null}
-        if self.plan.telling:
-            observed = self.plan.telling.bounded(observed)
+        only_null = {
+            path: {NULL} for path in self.nulls if path not in kinds_by_path and path not in self.plan.expected
+        }
+        observed = {**kinds_by_path, **only_null}
+        if self.plan.reported:
+            observed = self.plan.reported.bounded(observed)
         return {path: sorted(kinds) for path, kinds in observed.items()}
 
 

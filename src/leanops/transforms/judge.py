@@ -77,9 +77,9 @@ def judged(rows: pa.RecordBatch, sources: Sequence[Source], secret: bytes | None
         texts = rows.column(source.standardized_name) if source.standardized_name else no_text
         others = rescued.get(source.column.path or "", no_text)
         texts = pc.coalesce(texts, others, pa.scalar(source.column.default, pa.string()))
-        value, found = _judged_column(texts, source.column)
+        value, column_failures = _judged_column(texts, source.column)
         values.append(_protected(value, source, secret))
-        failures += found
+        failures += column_failures
     return Judged(values, _listed(failures, len(rows)))
 
 
@@ -92,7 +92,7 @@ def _rescued(rescued: pa.Array, paths: Sequence[str]) -> dict[str, pa.Array]:
 
 
 def rescued_cells(rescued: str) -> dict[str, str]:
-    """Texts by path; what another tool may have written there is no reason to stop."""
+    """Texts by path; none if another tool has written something else there, which does not stop a batch."""
     try:
         return msgspec.json.decode(rescued, type=dict[str, str])
     except msgspec.DecodeError:
@@ -108,15 +108,15 @@ def _judged_column(texts: pa.Array, column: PayloadColumn) -> tuple[pa.Array, li
     def failure(is_broken: pa.Array, rule: str, message: str) -> _Failure:
         return _Failure(is_broken, rule, column.name, column.path, message, None if column.pii else texts)
 
-    found = [failure(is_missing, Rule.CDE_MISSING, "critical, and NULL or blank")] if column.cde else []
+    failures = [failure(is_missing, Rule.CDE_MISSING, "critical, and NULL or blank")] if column.cde else []
     if column.type != TEXT:
         is_no_value = pc.and_(pc.and_not(texts.is_valid(), is_missing), value.is_null())
-        found.append(failure(is_no_value, Rule.CAST_FAILED, f"is no {column.type}"))
+        failures.append(failure(is_no_value, Rule.CAST_FAILED, f"is not a valid {column.type}"))
     is_asked = pc.and_not(value.is_valid(), is_missing)
     for name, limit in column.rules.written.items():
         is_broken = pc.and_(broken(name, limit, texts, value, column), is_asked)
-        found.append(failure(is_broken, RULES[name].reports, RULES[name].message.format(limit)))
-    return value, found
+        failures.append(failure(is_broken, RULES[name].reports, RULES[name].message.format(limit)))
+    return value, failures
 
 
 def _protected(values: pa.Array, source: Source, secret: bytes | None) -> pa.Array:
@@ -136,7 +136,11 @@ def _listed(failures: Sequence[_Failure], rows: int) -> pa.Array:
     at = np.concatenate(positions)
     if not len(at):
         return pa.nulls(rows, pa.list_(FAILURE))
-    pieces = [_described(failure, found) for failure, found in zip(failures, positions, strict=True) if len(found)]
+    pieces = [
+        _described(failure, broken_rows)
+        for failure, broken_rows in zip(failures, positions, strict=True)
+        if len(broken_rows)
+    ]
     in_order = pa.concat_arrays(pieces).take(pa.array(np.argsort(at, kind="stable")))
     counts = np.bincount(at, minlength=rows)
     offsets = np.concatenate([[0], np.cumsum(counts)])

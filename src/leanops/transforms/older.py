@@ -19,7 +19,7 @@ _FIRST_TRY, _GROWTH = 1, 4
 """How many versions of a key are judged at first, and how many times more with every further try."""
 
 
-class Found(NamedTuple):
+class Outcome(NamedTuple):
     """What became of the older versions, in the order in which they were given."""
 
     kept: pa.Array
@@ -48,10 +48,10 @@ def candidates(versions: pa.Table, failing: pa.Table, stored: pa.Table | None) -
     return _newest_first(versions.filter(pa.array(wanted)))
 
 
-def newest_passing(ranked: pa.Table, judge: Callable[[pa.Table], pa.Table]) -> Found:
+def newest_passing(ranked: pa.Table, judge: Callable[[pa.Table], pa.Table]) -> Outcome:
     """Judge the candidates of each key, newest first, until one passes.
 
-    `judge` says of candidates whether each `passes` and whether it `fails`; neither is true of what is no event.
+    `judge` says of each candidate whether it `passes` and whether it `fails`; what is not an event does neither.
     """
     ranks, keys = _ranks(ranked)
     kept, failed = np.zeros(len(ranked), bool), np.zeros(len(ranked), bool)
@@ -68,7 +68,7 @@ def newest_passing(ranked: pa.Table, judge: Callable[[pa.Table], pa.Table]) -> F
         failures = tried[flags(verdict.column("fails"))]
         failed[failures[ranks[failures] < newest[keys[failures]]]] = True
         start, end = end, end * _GROWTH
-    return Found(pa.array(np.flatnonzero(kept)), pa.array(np.flatnonzero(failed)))
+    return Outcome(pa.array(np.flatnonzero(kept)), pa.array(np.flatnonzero(failed)))
 
 
 def _matched(rows: pa.Table, keys: pa.ChunkedArray, others: pa.Table, column: str) -> pa.Table:

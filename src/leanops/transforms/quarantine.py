@@ -24,21 +24,21 @@ BAD = pa.schema(
 )
 """A message with all that is wrong with it."""
 _RENEWED = ("failures", "schema_version", "batch_id", "record_key")
-"""What an error row gets anew when its message fails again."""
+"""The columns of an error row that are replaced when its message fails again."""
 _NO_COLUMN = "no column, and the contract is quarantine"
 
 
 def failures_of_parsing(cells: pa.Table) -> pa.Table:
-    """Rows that are no events, with their one failure; no key is known of them."""
+    """Rows that are not events, with their one failure; their keys are unknown."""
     rules, problems = cells.column("rule").to_pylist(), cells.column("problem").to_pylist()
-    found = [[_failure(rule, None, problem)] for rule, problem in zip(rules, problems, strict=True)]
-    return _bad(cells, pa.nulls(len(cells), pa.string()), found)
+    failures = [[_failure(rule, None, problem)] for rule, problem in zip(rules, problems, strict=True)]
+    return _bad(cells, pa.nulls(len(cells), pa.string()), failures)
 
 
 def failures_of_unknown_fields(events: pa.Table, refused: pa.Array) -> pa.Table:
     """Events refused by contract, one failure for each path that has no column."""
-    found = [[_failure(Rule.UNKNOWN_FIELD, path, _NO_COLUMN) for path in paths] for paths in refused.to_pylist()]
-    return _bad(events, events.column("record_key"), found)
+    failures = [[_failure(Rule.UNKNOWN_FIELD, path, _NO_COLUMN) for path in paths] for paths in refused.to_pylist()]
+    return _bad(events, events.column("record_key"), failures)
 
 
 def error_rows(bad: pa.Table, batch: Batch, raw_table: str) -> pa.Table:
@@ -114,8 +114,8 @@ def _hidden(rows: pa.Table, change: Hide) -> pa.Table:
     members["value"] = pc.if_else(shows, HIDDEN, members["value"])
     # Lists that were sliced begin somewhere in the middle of all failures.
     offsets = pc.subtract(failures.offsets, failures.offsets[0])
-    found = pa.StructArray.from_arrays(list(members.values()), fields=fields)
-    hidden = pa.ListArray.from_arrays(offsets, found, type=failures.type, mask=failures.is_null())
+    structs = pa.StructArray.from_arrays(list(members.values()), fields=fields)
+    hidden = pa.ListArray.from_arrays(offsets, structs, type=failures.type, mask=failures.is_null())
     affected = pc.unique(pc.list_parent_indices(failures).filter(shows))
     return _with(rows, {"failures": hidden}).take(affected)
 

@@ -96,7 +96,7 @@ def _compared(events: pa.Table, stored: pa.Table | None) -> pa.Table:
 
 
 def _counted(events: pa.Table, judged: pa.Table) -> dict[str, int]:
-    tally = {one["values"]: one["counts"] for one in judged.column("verdict").value_counts().to_pylist()}
+    tally = {entry["values"]: entry["counts"] for entry in judged.column("verdict").value_counts().to_pylist()}
     numbers = dict(zip(_NUMBERS, (INSERTED, UPDATED, DUPLICATE, SUPERSEDED), strict=True))
     return {
         **{name: tally.get(verdict, 0) for name, verdict in numbers.items()},
@@ -139,14 +139,14 @@ def _rescued(
     events: pa.Table, extra: Mapping[int, Mapping[str, str]], columns: Mapping[str, str], positions: Mapping[str, str]
 ) -> pa.Array:
     """Cells that got no column, as JSON of path → text in the order of the paths; NULL where there are none."""
-    found: dict[int, dict[str, str]] = {}
+    rescued: dict[int, dict[str, str]] = {}
     for at, cells in extra.items():
-        found[at] = {path: text for path, text in cells.items() if path not in columns}
+        rescued[at] = {path: text for path, text in cells.items() if path not in columns}
     for path, texts in _without_column(events, columns, positions):
         for at in np.flatnonzero(texts.is_valid().to_numpy()).tolist():
-            found.setdefault(at, {})[path] = texts[at].as_py()
+            rescued.setdefault(at, {})[path] = texts[at].as_py()
     written: list[str | None] = [None] * len(events)
-    for at, cells in found.items():
+    for at, cells in rescued.items():
         if cells:
             written[at] = json.dumps(cells, ensure_ascii=False, separators=(",", ":"), sort_keys=True)
     return pa.array(written, pa.string())
@@ -154,13 +154,13 @@ def _rescued(
 
 def paths_without_column(events: pa.Table, columns: Mapping[str, str], positions: Mapping[str, str]) -> pa.Array:
     """The paths of each event that have no column, sorted; NULL where it has none of them."""
-    found: dict[int, set[str]] = {}
+    paths_by_row: dict[int, set[str]] = {}
     for at, cells in _extra(events).items():
-        found[at] = {path for path in cells if path not in columns}
+        paths_by_row[at] = {path for path in cells if path not in columns}
     for path, texts in _without_column(events, columns, positions):
         for at in np.flatnonzero(texts.is_valid().to_numpy()).tolist():
-            found.setdefault(at, set()).add(path)
-    lists: Sequence[Any] = [sorted(found.get(at, ()), key=str.encode) or None for at in range(len(events))]
+            paths_by_row.setdefault(at, set()).add(path)
+    lists: Sequence[Any] = [sorted(paths_by_row.get(at, ()), key=str.encode) or None for at in range(len(events))]
     return pa.array(lists, pa.list_(pa.string()))
 
 

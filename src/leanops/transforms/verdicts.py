@@ -15,7 +15,7 @@ Numbers = np.ndarray[Any, np.dtype[np.int64]]
 Flags = np.ndarray[Any, np.dtype[np.bool_]]
 
 
-class _Found(NamedTuple):
+class _Outcome(NamedTuple):
     """What becomes of rows: the number of the verdict, and of their key when it was first seen and its stored row."""
 
     verdict: Numbers
@@ -30,28 +30,28 @@ def verdicts(rows: pa.Table) -> pa.Table:
     `rows` are events and, where `is_stored`, the rows of the table that have their keys: all of a key, or none.
     """
     keys, size = _codes(rows.column("record_key")), len(rows)
-    found = _Found(np.zeros(size, int), _seen(rows), np.full(size, -1), np.zeros(size, bool))
+    outcome = _Outcome(np.zeros(size, int), _seen(rows), np.full(size, -1), np.zeros(size, bool))
     # Most keys come once, and their events are inserted: only of the others there is something to find out.
     repeated = np.flatnonzero(np.bincount(keys, minlength=1)[keys] > 1)
     if len(repeated):
         judged = _of_repeated_keys(rows.take(pa.array(repeated)), keys[repeated])
         stored_at = np.where(judged.stored_at < 0, -1, repeated[judged.stored_at])
-        for whole, part in zip(found, judged._replace(stored_at=stored_at), strict=True):
+        for whole, part in zip(outcome, judged._replace(stored_at=stored_at), strict=True):
             whole[repeated] = part
-    stored_at = pa.array(found.stored_at, mask=found.stored_at < 0)
+    stored_at = pa.array(outcome.stored_at, mask=outcome.stored_at < 0)
     columns = {
         "row": rows.column("row"),
         "record_key": rows.column("record_key"),
-        "verdict": pa.array(VERDICTS).take(pa.array(found.verdict)),
-        "first_seen_ts": pa.array(found.first_seen, mask=found.first_seen == _NEVER),
+        "verdict": pa.array(VERDICTS).take(pa.array(outcome.verdict)),
+        "first_seen_ts": pa.array(outcome.first_seen, mask=outcome.first_seen == _NEVER),
         "old_period": rows.column("stored_period").take(stored_at),
         "stored_row": rows.column("row").take(stored_at),
-        "is_conflict": pa.array(found.is_conflict),
+        "is_conflict": pa.array(outcome.is_conflict),
     }
     return pa.table(columns).filter(pc.invert(rows.column("is_stored")))
 
 
-def _of_repeated_keys(rows: pa.Table, keys: Numbers) -> _Found:
+def _of_repeated_keys(rows: pa.Table, keys: Numbers) -> _Outcome:
     is_stored, number = _flags(rows, "is_stored"), _numbers(rows, "row")
     messages, seen = _ranks(rows.column("message_id")), _seen(rows)
     updated, published, order = (_numbers(rows, name) for name in ("last_updated_ts", "publish_time", "order_ts"))
@@ -77,7 +77,7 @@ def _of_repeated_keys(rows: pa.Table, keys: Numbers) -> _Found:
     hashes, has_hash = _numbers(rows, "_payload_hash"), _is_there(rows, "_payload_hash")
     # A stored row from before there were hashes has none, and nothing differs from it.
     is_conflict = has_hash & has_hash[first_copy] & (hashes != hashes[first_copy])
-    return _Found(np.where(is_newest, kept, lost), first_seen[keys], stored_at[keys], is_conflict)
+    return _Outcome(np.where(is_newest, kept, lost), first_seen[keys], stored_at[keys], is_conflict)
 
 
 def _first(order: Numbers, *groups: Numbers) -> Numbers:
@@ -107,7 +107,7 @@ def _ranks(values: pa.ChunkedArray) -> Numbers:
 
 
 def _numbers(rows: pa.Table, name: str, null: int = -_NEVER) -> Numbers:
-    """A column of numbers or times as numbers; NULL is less than any, or what it is said to be."""
+    """A column of numbers or times as numbers; NULL becomes `null`, by default less than any."""
     return np.array(rows.column(name).cast(pa.int64()).fill_null(null).to_numpy())
 
 

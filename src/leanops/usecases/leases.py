@@ -52,8 +52,8 @@ class HeldTopic:
 def acquire(platform: Platform, resource: str) -> Lease:
     """Take a free or expired lease; raises LeaseHeldError if another worker holds it."""
     stored = platform.state.get(LOCKS, (resource,))
-    if stored and (found := _holder(platform, stored.row)):
-        raise LeaseHeldError(resource, found.owner, moment(found.until_ms))
+    if stored and (holder := _holder(platform, stored.row)):
+        raise LeaseHeldError(resource, holder.owner, moment(holder.until_ms))
     lease = Lease(resource, platform.owner, _next_generation(stored))
     try:
         platform.state.put(LOCKS, _row(platform, lease, _until(platform)), expected=_revision(stored))
@@ -78,12 +78,12 @@ def is_held(platform: Platform, lease: Lease) -> bool:
 def unlock(platform: Platform, resource: str) -> Held | None:
     """End a lease and fence off its holder; returns who that was, or None if nobody held it."""
     stored = platform.state.get(LOCKS, (resource,))
-    found = _holder(platform, stored.row) if stored else None
-    if stored and found:
+    holder = _holder(platform, stored.row) if stored else None
+    if stored and holder:
         ended = _row(platform, Lease(resource, platform.owner, _next_generation(stored)), 0)
         platform.state.put(LOCKS, ended, expected=stored.revision)
-        record_action(platform, "topics unlock", [resource.removeprefix("topic/")], {"held": found.sentence()})
-    return found
+        record_action(platform, "topics unlock", [resource.removeprefix("topic/")], {"held": holder.sentence()})
+    return holder
 
 
 def holder_of(platform: Platform, resource: str) -> Held | None:

@@ -143,7 +143,13 @@ def test_a_table_may_be_created_with_paths_and_columns_without_one_are_not_liste
 
 def test_rows_come_back_as_they_were_appended(catalog: Catalog) -> None:
     catalog.create("db.errors", ERRORS)
-    failure = {"rule": "cast_failed", "column": "c", "path": '$["a`b"]', "message": "is no INT", "value": "é\n\x00"}
+    failure = {
+        "rule": "cast_failed",
+        "column": "c",
+        "path": '$["a`b"]',
+        "message": "is not a valid INT",
+        "value": "é\n\x00",
+    }
     row = dict.fromkeys(ERRORS.columns) | {
         "error_id": "e1",
         "topic_name": "orders",

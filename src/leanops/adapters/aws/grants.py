@@ -1,6 +1,6 @@
 """What each part may do on AWS: the one table that roles are made from; a test runs the parts and checks their calls.
 
-Names stand for what the settings name: tables and queues follow their prefixes, `bucket` is that of `[aws]`, `errors`
+Names follow the settings: tables and queues follow their prefixes, `bucket` is that of `[aws]`, `errors`
 is where Firehose writes its error output. No part creates, changes or deletes a table, a queue, a bucket or a stream.
 """
 

@@ -1,4 +1,4 @@
-"""The processes of this host, told apart by the boot, the process namespace, the number and the time of their start."""
+"""The processes of this host, identified by the boot, the process namespace, the number and the time of their start."""
 
 import hashlib
 import os

@@ -77,7 +77,7 @@ class LocalCatalog(SqlCatalog):
         with self._reading:
             self._read[name] = location, metadata
             self._read.move_to_end(name)
-            while sum(len(one.snapshots) for _, one in self._read.values()) > REMEMBERED_SNAPSHOTS:
+            while sum(len(known.snapshots) for _, known in self._read.values()) > REMEMBERED_SNAPSHOTS:
                 self._read.popitem(last=False)
 
     def _write_metadata(self, metadata: TableMetadata, io: FileIO, metadata_path: str) -> None:  # type: ignore[override]

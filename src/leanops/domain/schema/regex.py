@@ -14,7 +14,7 @@ def fault_of(pattern: str) -> str | None:
     if len(pattern) > LONGEST:
         return f"is longer than {LONGEST:,} characters"
     try:
-        # By itself first: what is wrong with it is then said in its own words.
+        # By itself first: the message then quotes the pattern as it was written.
         _compiled(pattern)
         _compiled(whole(pattern))
     except re2.error as broken:

@@ -36,7 +36,7 @@ class Figures:
     largest: float = 0.0
     """The greatest number without its sign."""
     hashes: _Hashes = field(default_factory=lambda: _NO_HASHES)
-    """The least of their hashes, which tell how many different texts there are."""
+    """The smallest of their hashes, from which the number of distinct texts is estimated."""
 
     def plus(self, other: "Figures") -> "Figures":
         names = dict.fromkeys((*self.counts, *other.counts))
@@ -44,8 +44,8 @@ class Figures:
             events=self.events + other.events,
             counts={name: self.counts.get(name, 0) + other.counts.get(name, 0) for name in names},
             longest=max(self.longest, other.longest),
-            least=min((one for one in (self.least, other.least) if one is not None), default=None),
-            greatest=max((one for one in (self.greatest, other.greatest) if one is not None), default=None),
+            least=min((value for value in (self.least, other.least) if value is not None), default=None),
+            greatest=max((value for value in (self.greatest, other.greatest) if value is not None), default=None),
             largest=max(self.largest, other.largest),
             hashes=np.union1d(self.hashes, other.hashes)[:_MOST_HASHES],
         )

@@ -1,4 +1,4 @@
-"""What texts look like: shapes that personal data often has, and texts that are no numbers though they have digits."""
+"""What texts look like: shapes that personal data often has, and digits that are not a number."""
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -18,8 +18,8 @@ SHAPES = tuple(_GRAMMARS)
 
 def shapes(texts: pa.Array) -> dict[str, pa.Array]:
     """For each shape whether a text has it."""
-    found = {name: pc.match_substring_regex(texts, grammar) for name, grammar in _GRAMMARS.items()}
-    return {**found, "is_card": _checked(texts, found["is_card"])}
+    flags = {name: pc.match_substring_regex(texts, grammar) for name, grammar in _GRAMMARS.items()}
+    return {**flags, "is_card": _checked(texts, flags["is_card"])}
 
 
 def _checked(texts: pa.Array, is_card: pa.Array) -> pa.Array:

@@ -24,7 +24,7 @@ _SYSTEM = ("last_updated_ts", "period_reference")
 """What the keys of a schema decide beside the key itself."""
 _MESSAGE, _VALUES = "message_id", "values"
 _NOTHING = "\0"
-"""In a fingerprint: NULL, which is no text."""
+"""NULL in a fingerprint, where no text can be mistaken for it."""
 
 
 Groups = Mapping[tuple[str, str], FailureGroup]
@@ -49,7 +49,10 @@ class Both:
         """What only the active schema says, under names of its own."""
         known = [_judgement(source) for source in self.new]
         alone = [source for source in self.active if _judgement(source) not in known]
-        return [replace(one, column=one.column.model_copy(update={"name": _TODAY + one.column.name})) for one in alone]
+        return [
+            replace(source, column=source.column.model_copy(update={"name": _TODAY + source.column.name}))
+            for source in alone
+        ]
 
     @property
     def only_new(self) -> list[str]:
@@ -61,7 +64,7 @@ class Both:
     @property
     def read(self) -> list[str]:
         """The columns of Standardized that are read of a row."""
-        payload = [one.standardized_name for one in (*self.new, *self.active) if one.standardized_name]
+        payload = [source.standardized_name for source in (*self.new, *self.active) if source.standardized_name]
         return list(dict.fromkeys((KEY, _MESSAGE, *_SYSTEM, "_rescued", *payload)))
 
     @property
@@ -150,14 +153,14 @@ class Outcomes:
         messages = self._rows.column(_MESSAGE).take(failures.column("row").combine_chunks())
         failures = failures.append_column(_MESSAGE, messages)
         names = zip(*(failures.column(name).to_pylist() for name in ("rule", "column")), strict=True)
-        found = {}
+        groups = {}
         for rule, column in sorted(set(names)):
             is_it = pc.and_(pc.equal(failures.column("rule"), rule), pc.equal(failures.column("column"), column))
             rows = failures.filter(is_it)
             examples = _some_of([rows.column(name).to_pylist() for name in (_MESSAGE, "value")])
             message = pc.min(rows.column("message")).as_py()
-            found[rule, column] = FailureGroup(rule, column, message, len(rows), examples)
-        return found
+            groups[rule, column] = FailureGroup(rule, column, message, len(rows), examples)
+        return groups
 
     def _value(self, column: PayloadColumn) -> pa.Array:
         """What the row would hold, in a form that can be compared with what it holds."""
@@ -229,28 +232,28 @@ def counted(outcomes: pa.Table, live: pa.Table, both: Both, *, all_read: bool) -
 
 def together(parts: Iterable[Groups]) -> Groups:
     """The groups of several parts of the rows."""
-    found: dict[tuple[str, str], FailureGroup] = {}
+    groups: dict[tuple[str, str], FailureGroup] = {}
     for part in parts:
         for name, group in part.items():
-            known = found.get(name)
+            known = groups.get(name)
             if known is None:
-                found[name] = group
+                groups[name] = group
                 continue
             examples = [*known.examples, *group.examples]
-            some = _some_of([[one.message_id for one in examples], [one.value for one in examples]])
-            found[name] = replace(
+            some = _some_of([[example.message_id for example in examples], [example.value for example in examples]])
+            groups[name] = replace(
                 known, rows=known.rows + group.rows, message=min(known.message, group.message), examples=some
             )
-    return found
+    return groups
 
 
 def seen_paths(rows: pa.Table, paths: Mapping[str, str], wanted: Collection[str]) -> set[str]:
     """Those of the wanted paths that any of these rows of Standardized has, in its column or in `_rescued`."""
-    found = {path for path in wanted if path in paths and rows.column(paths[path]).null_count < len(rows)}
-    missing = set(wanted) - found
+    seen = {path for path in wanted if path in paths and rows.column(paths[path]).null_count < len(rows)}
+    missing = set(wanted) - seen
     for text in rows.column("_rescued").drop_null().to_pylist() if missing else ():
-        found |= missing & rescued_cells(text).keys()
-    return found
+        seen |= missing & rescued_cells(text).keys()
+    return seen
 
 
 def fingerprints(columns: Sequence[pa.Array], rows: int) -> pa.Array:
@@ -280,28 +283,28 @@ def _presence(values: pa.Array, shown: str) -> pa.Array:
 
 def _listed(failures: pa.Array) -> pa.Table:
     """One row per failure, with the number of the row that has it."""
-    found = failures.flatten()
+    structs = failures.flatten()
     names = ("rule", "column", "message", "value")
-    columns = [pc.list_parent_indices(failures), *(pc.struct_field(found, name) for name in names)]
+    columns = [pc.list_parent_indices(failures), *(pc.struct_field(structs, name) for name in names)]
     return pa.table(columns, ["row", *names])
 
 
 def _rows_with(failures: pa.Table, which: pa.ChunkedArray, size: int) -> pa.Array:
     """Whether each row has one of these failures."""
-    found = np.zeros(size, bool)
-    found[failures.column("row").filter(which).to_numpy()] = True
-    return pa.array(found)
+    flags = np.zeros(size, bool)
+    flags[failures.column("row").filter(which).to_numpy()] = True
+    return pa.array(flags)
 
 
 def _some_of(rows: Sequence[Sequence[str | None]]) -> tuple[Example, ...]:
     """The first and the last message, and one from anywhere; each once."""
     examples = [Example(message or "", value) for message, value in zip(*rows, strict=True)]
 
-    def by_message(one: Example) -> str:
-        return one.message_id
+    def by_message(example: Example) -> str:
+        return example.message_id
 
-    def anywhere(one: Example) -> bytes:
-        return blake2b(one.message_id.encode(), digest_size=8).digest()
+    def anywhere(example: Example) -> bytes:
+        return blake2b(example.message_id.encode(), digest_size=8).digest()
 
     some = (min(examples, key=by_message), min(examples, key=anywhere), max(examples, key=by_message))
     return tuple(dict.fromkeys(some))

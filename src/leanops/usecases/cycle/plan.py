@@ -133,8 +133,8 @@ def _work(platform: Platform, topic: str, schema: Schema | None, known: _Known) 
 def _new_rows(raw: TableView | None, standardized: TableView | None) -> int:
     if raw is None:
         return 0
-    found = new_range(raw, valid_watermark(standardized) if standardized else None)
-    return found.rows if found else 0
+    new = new_range(raw, valid_watermark(standardized) if standardized else None)
+    return new.rows if new else 0
 
 
 def _is_ahead(standardized: TableView | None, curated: TableView | None) -> bool:

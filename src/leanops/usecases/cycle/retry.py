@@ -14,10 +14,10 @@ def retry_topic(platform: Platform, topic: str, *, accept_counts: bool = False) 
 
     With `accept_counts` a batch that is committed with other rows than were counted is taken as it is.
     """
-    found = find_topic(platform, topic)
+    registered = find_topic(platform, topic)
     with hold_topic(platform, topic) as held:
         settle(held, platform.schemas.active(topic), accept_counts=accept_counts)
         for layer in (STANDARDIZED, CURATED):
             forget_failures(platform, topic, layer)
     record_action(platform, "topics retry", [topic], {"reason": "counts accepted" if accept_counts else None})
-    return found
+    return registered

@@ -274,23 +274,23 @@ class _Cycle:
 
     def _write_errors(self, layer: str, jobs: Sequence[Job]) -> None:
         """One append for all topics of the bin; a row that is there already is not written again."""
-        found = [job for job in jobs if job.prepared and job.prepared.written.errors]
-        if not found:
+        with_errors = [job for job in jobs if job.prepared and job.prepared.written.errors]
+        if not with_errors:
             return
-        written = {job.plan.topic: job.prepared.written for job in found if job.prepared}
+        written = {job.plan.topic: job.prepared.written for job in with_errors if job.prepared}
         try:
             with self.platform.durable("errors"):
                 late = self.platform.engine().add_errors(self._errors_of(layer), written)
         except Exception as failure:  # noqa: BLE001 - error rows come first: a topic without its own is not committed
-            for job in found:
+            for job in with_errors:
                 self._fail(job, layer, failure)
             return
         finally:
             # They are in the table, or removed.
-            for job in found:
+            for job in with_errors:
                 assert job.prepared is not None
                 job.prepared = replace(job.prepared, written=replace(job.prepared.written, errors=()))
-        for job in found:
+        for job in with_errors:
             if job.plan.topic in late:
                 self._fail(job, layer, LateErrorsError(job.plan.topic, self._errors_of(layer)))
 

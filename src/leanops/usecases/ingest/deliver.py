@@ -153,7 +153,7 @@ def _land(stream: Stream, topic: str, records: Sequence[RawRecord], flush_id: st
 
 
 def _looked_at(platform: Platform, topic: str) -> int | None:
-    """How far of RAW Curated knows all versions; where that cannot be told, it will look at all of RAW."""
+    """How far in RAW Curated knows all versions; None if that is unknown, and it will then read all of RAW."""
     try:
         schema = platform.schemas.active(topic)
         curated = platform.catalog.load(platform.rules.databases.curated_table(schema.table_name)) if schema else None

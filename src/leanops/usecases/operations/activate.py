@@ -39,7 +39,7 @@ def _hide_errors(platform: Platform, operation: Operation) -> None:
     if before is None or after is None:
         return
     known = {(column.name, column.path) for column in before.payload_columns if column.pii}
-    hidden = [one for one in after.payload_columns if one.pii and (one.name, one.path) not in known]
+    hidden = [column for column in after.payload_columns if column.pii and (column.name, column.path) not in known]
     databases = platform.rules.databases
     if hidden and _has_errors(platform, databases.errors, operation.topic):
         paths = tuple(column.path for column in hidden if column.path)
@@ -110,10 +110,10 @@ def _log_columns(platform: Platform, operation: Operation, schema: Schema) -> No
 def _column_drift(before: Schema, after: Schema) -> list[dict[str, Any]]:
     old = {column.name: str(column.type) for column in before.payload_columns}
     new = {column.name: str(column.type) for column in after.payload_columns}
-    found = []
+    drift = []
     for name in sorted(old.keys() | new.keys()):
         was, becomes = old.get(name), new.get(name)
         if was != becomes:
             action = ADDED if was is None else REMOVED if becomes is None else TYPE_CHANGED
-            found.append({"column_name": name, "action": action, "old_value": was, "new_value": becomes})
-    return found
+            drift.append({"column_name": name, "action": action, "old_value": was, "new_value": becomes})
+    return drift

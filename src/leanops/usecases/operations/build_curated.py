@@ -67,9 +67,9 @@ def curated_batch(shadow: Shadow) -> Batch:
 
 def curated_counts(shadow: Shadow) -> CuratedCounts:
     """All portions as one batch into an empty table; a key of which an older version was kept is behind."""
-    found = shadow.summed(shadow.curated, _COUNTED)
-    passed = found["read"] - found["errors"]
-    counts = CuratedCounts(inserted=passed, updated=0, unchanged=0, behind=found["kept_older"], **found)
+    sums = shadow.summed(shadow.curated, _COUNTED)
+    passed = sums["read"] - sums["errors"]
+    counts = CuratedCounts(inserted=passed, updated=0, unchanged=0, behind=sums["kept_older"], **sums)
     counts.check()
     return counts
 

@@ -95,7 +95,7 @@ def _build(held: HeldTopic, operation: Operation, progress: Progress) -> tuple[O
         build_curated(shadow)
         # What is compared is what goes live, whatever is written to these tables after it.
         built = shadow.as_built()
-        found = compare(Shadow(held, built, progress))
+        comparison = compare(Shadow(held, built, progress))
     except OperationBlockedError as blocked:
         raise _blocked(held, operation, blocked.reason, "all") from None
     except UnbalancedBatchError:
@@ -103,12 +103,12 @@ def _build(held: HeldTopic, operation: Operation, progress: Progress) -> tuple[O
         held.check()
         forget_shadows(held.platform, operation)
         raise
-    refused = found.refused(operation.accept)
+    refused = comparison.refused(operation.accept)
     if refused:
-        examples = f"for example message_id {', '.join(found.examples)}"
+        examples = f"for example message_id {', '.join(comparison.examples)}"
         missing = f"{counted(refused, 'key')} of {shadow.live_curated} would be missing ({examples})"
-        raise _blocked(held, operation, missing, str(found.missing))
-    return built, found
+        raise _blocked(held, operation, missing, str(comparison.missing))
+    return built, comparison
 
 
 def _check_kept(held: HeldTopic, operation: Operation) -> None:
@@ -143,19 +143,19 @@ def resume(
 ) -> Comparison | None:
     """Resume an operation that a crash or a question stopped."""
     with hold_topic(platform, topic, wait_s=platform.rules.operations.wait_s) as held:
-        found = _found(platform, topic)
-        if is_stale(platform, found):
-            close(held, found.operation)
-            raise StaleOperationError(topic, found.operation.work.value)
+        unfinished = _unfinished(platform, topic)
+        if is_stale(platform, unfinished):
+            close(held, unfinished.operation)
+            raise StaleOperationError(topic, unfinished.operation.work.value)
         if accept is not None:
             # While tables are built, keys are counted; after that only what others wrote is left to give up.
-            goes = found.stage == Stage.GOING and accept == Accept.ALL
-            heads = _live_heads(platform, found.operation) if goes else {}
-            agreed = msgspec.structs.replace(found.operation, accept=accept, agreed_heads=heads)
-            found = agree(held, UnfinishedOperation(agreed, found.stage, None))
-        done = execute(held, found, progress)
+            goes = unfinished.stage == Stage.GOING and accept == Accept.ALL
+            heads = _live_heads(platform, unfinished.operation) if goes else {}
+            agreed = msgspec.structs.replace(unfinished.operation, accept=accept, agreed_heads=heads)
+            unfinished = agree(held, UnfinishedOperation(agreed, unfinished.stage, None))
+        done = execute(held, unfinished, progress)
         forget_failures(platform, topic, OPERATION)
-    _audit(platform, found.operation)
+    _audit(platform, unfinished.operation)
     return done
 
 
@@ -188,9 +188,9 @@ def is_stale(platform: Platform, unfinished: UnfinishedOperation) -> bool:
 def cancel(platform: Platform, topic: str) -> Operation:
     """Cancel an operation, as long as nothing of it is live."""
     with hold_topic(platform, topic, wait_s=platform.rules.operations.wait_s) as held:
-        found = _found(platform, topic)
-        operation = found.operation
-        if found.stage == Stage.GOING:
+        unfinished = _unfinished(platform, topic)
+        operation = unfinished.operation
+        if unfinished.stage == Stage.GOING:
             _check_undoable(platform, operation)
             _refuse_late(platform, operation)
             # A worker just before its swap may have been quicker; from here on none can be.
@@ -257,8 +257,8 @@ def _is_back(standardized: TableView, operation: Operation) -> bool:
     return standardized.head == operation.back_to or before is None or not is_ancestor(standardized, before)
 
 
-def _found(platform: Platform, topic: str) -> UnfinishedOperation:
-    found = unfinished_operation(platform, topic)
-    if found is None:
+def _unfinished(platform: Platform, topic: str) -> UnfinishedOperation:
+    unfinished = unfinished_operation(platform, topic)
+    if unfinished is None:
         raise UsageError(f"topic {topic!r} has no unfinished operation; there is nothing to resume or cancel")
-    return found
+    return unfinished

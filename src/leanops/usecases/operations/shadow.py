@@ -39,15 +39,15 @@ class Portion:
 
 def portions(counts: Mapping[Any, int], most: int) -> list[Portion]:
     """Partition values in order, put together up to about `most` rows; the same for the same counts."""
-    found: list[Portion] = []
+    grouped: list[Portion] = []
     if not counts:
         return [Portion((), 0)]
     for value in sorted(counts, key=lambda value: (value is not None, str(value))):
-        if found and found[-1].rows + counts[value] <= most:
-            found[-1] = Portion((*found[-1].values, value), found[-1].rows + counts[value])
+        if grouped and grouped[-1].rows + counts[value] <= most:
+            grouped[-1] = Portion((*grouped[-1].values, value), grouped[-1].rows + counts[value])
         else:
-            found.append(Portion((value,), counts[value]))
-    return found
+            grouped.append(Portion((value,), counts[value]))
+    return grouped
 
 
 def shadow_tables(platform: Platform, operation: Operation, attempt: int | None) -> dict[str, str]:

@@ -48,9 +48,9 @@ def rebuild_topic(
         check_running(platform, topic)
         # Both tables are rebuilt from RAW, so a wrong batch in them disappears.
         settle(held, schema, accept_counts=scope == Scope.BOTH)
-        found = rebuild_held(held, schema, scope=scope, accept=accept, new_key=new_key, progress=progress)
-    record_action(platform, "rebuild", [topic], asdict(found) if found else None)
-    return found
+        comparison = rebuild_held(held, schema, scope=scope, accept=accept, new_key=new_key, progress=progress)
+    record_action(platform, "rebuild", [topic], asdict(comparison) if comparison else None)
+    return comparison
 
 
 def rebuild_held(
@@ -134,8 +134,8 @@ def _key_check(platform: Platform, topic: str, schema: Schema, tables: Sequence[
     if not schema.seals:
         return ""
     marks = [mark for table in tables if table and (mark := valid_watermark(table))]
-    found = [key_check(platform, topic, seals=True, before=mark.key_check) for mark in marks]
-    return found[0] if found else key_check(platform, topic, seals=True, before="")
+    checks = [key_check(platform, topic, seals=True, before=mark.key_check) for mark in marks]
+    return checks[0] if checks else key_check(platform, topic, seals=True, before="")
 
 
 def has_head(platform: Platform, table: str) -> bool:

@@ -15,7 +15,9 @@ from leanops.usecases.platform import Actor, Platform
 def resume_unfinished(platform: Platform, tell: Callable[[str], None] = lambda _line: None) -> int:
     """Resume every unfinished operation that is due; returns how many were finished."""
     return sum(
-        finish(platform, found, tell) for found in unfinished_operations(platform).values() if is_due(platform, found)
+        finish(platform, operation, tell)
+        for operation in unfinished_operations(platform).values()
+        if is_due(platform, operation)
     )
 
 

@@ -138,10 +138,10 @@ def curated_table(held: HeldTopic, schema: Schema) -> TableView:
     name, wanted = platform.rules.databases.curated_table(schema.table_name), curated_definition(schema)
     table = platform.catalog.create(name, wanted)
     changed = changed_types(schema, table.columns)
-    for column, (today, said) in changed.items():
-        if not is_promotion(today, said):
+    for column, (stored, declared) in changed.items():
+        if not is_promotion(stored, declared):
             raise UsageError(
-                f"{name}.{column} is {today} and the schema says {said}, which cannot be done in place; "
+                f"{name}.{column} is {stored} and the schema says {declared}, which cannot be done in place; "
                 f"rebuild Curated with: leanops rebuild {held.topic} --curated"
             )
     added = {
@@ -149,7 +149,7 @@ def curated_table(held: HeldTopic, schema: Schema) -> TableView:
         for column, kind in wanted.columns.items()
         if column not in table.columns
     }
-    wider = {column: said for column, (_, said) in changed.items()}
+    wider = {column: declared for column, (_, declared) in changed.items()}
     return alter(held, table, added, wider)
 
 

@@ -54,21 +54,21 @@ def is_abandoned(platform: Platform, topic: str, layer: str, batch_id: str) -> b
 def _newest(platform: Platform, topic: str, layer: str, table: TableView) -> list[Snapshot]:
     """The snapshots since the checkpoint, newest first; all of them if its snapshot is gone."""
     last = checkpoint(platform, topic, layer)
-    return list(takewhile(lambda one: not last or one.snapshot_id != last["snapshot_id"], table.ancestors()))
+    return list(takewhile(lambda snapshot: not last or snapshot.snapshot_id != last["snapshot_id"], table.ancestors()))
 
 
 def _late(platform: Platform, topic: str, layer: str, table: TableView, newest: Sequence[Snapshot]) -> list[Snapshot]:
     """The abandoned batches among the newest snapshots; below a recorded batch everything was checked before."""
-    keys = [(pipeline_id(topic, layer), one.batch_id) for one in newest if one.batch_id]
-    found = platform.state.get_many(ABANDONED_BATCHES, list(dict.fromkeys(keys))) if keys else {}
-    if not found:
+    keys = [(pipeline_id(topic, layer), snapshot.batch_id) for snapshot in newest if snapshot.batch_id]
+    abandoned = platform.state.get_many(ABANDONED_BATCHES, list(dict.fromkeys(keys))) if keys else {}
+    if not abandoned:
         return []
-    given_up = {batch for _, batch in found}
+    given_up = {batch for _, batch in abandoned}
     recorded = recorded_batches(platform, [batch for _, batch in keys])
     # A worker that repeats a batch late adds a twin without rows: the record is of the first one.
     settled = {first.snapshot_id for batch in recorded if (first := has_batch(table, batch))}
-    unsettled = takewhile(lambda one: one.snapshot_id not in settled, newest)
-    return [one for one in unsettled if one.batch_id in given_up - recorded]
+    unsettled = takewhile(lambda snapshot: snapshot.snapshot_id not in settled, newest)
+    return [snapshot for snapshot in unsettled if snapshot.batch_id in given_up - recorded]
 
 
 def _obstacle(
@@ -76,8 +76,10 @@ def _obstacle(
 ) -> str | None:
     """Why a table cannot be rolled back to before its late batches."""
     ours = open_batch(platform, topic, layer)
-    known = {one.batch_id for one in late} | ({ours.batch_id} if ours else set())
-    if any(not is_compaction(one) and not is_empty(one) and one.batch_id not in known for one in above):
+    known = {snapshot.batch_id for snapshot in late} | ({ours.batch_id} if ours else set())
+    if any(
+        not is_compaction(snapshot) and not is_empty(snapshot) and snapshot.batch_id not in known for snapshot in above
+    ):
         return "others have written to the table since"
     oldest = late[-1]
     was_empty = oldest.parent_id is None and int(oldest.summary.get("total-records", 0)) == oldest.added_records

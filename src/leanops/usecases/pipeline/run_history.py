@@ -80,13 +80,13 @@ def _create_history(platform: Platform, name: str) -> None:
 
 
 def _record_drift(platform: Platform, topics: Mapping[str, HeldTopic], is_repeated: bool) -> None:
-    found: list[dict[str, Any]] = []
+    drift: list[dict[str, Any]] = []
     columns: dict[str, Mapping[str, str]] = {}
     for topic in topics:
         table = platform.catalog.load(platform.rules.databases.standardized_table(topic))
         columns[topic] = table.paths if table else {}
-        found += drift_rows(platform, topic, columns[topic], platform.clock())
-    if not found:
+        drift += drift_rows(platform, topic, columns[topic], platform.clock())
+    if not drift:
         return
     log = platform.rules.databases.ops_table("drift_log")
     platform.catalog.create(log, OPS["drift_log"])
@@ -95,11 +95,11 @@ def _record_drift(platform: Platform, topics: Mapping[str, HeldTopic], is_repeat
         ours = [topic for topic, held in topics.items() if held.is_ours()]
         unsure = [topic for topic in ours if is_repeated or not has_logged(platform, topic)]
         logged = _logged_drift(platform, log, unsure) if unsure else set()
-        return [row for row in found if row["topic_name"] in ours and _identity(row) not in logged]
+        return [row for row in drift if row["topic_name"] in ours and _identity(row) not in logged]
 
     with platform.durable("drift"):
         platform.catalog.append_planned(log, rows)
-    for topic in {row["topic_name"] for row in found}:
+    for topic in {row["topic_name"] for row in drift}:
         if topics[topic].is_ours():
             mark_logged(platform, topic, list(columns[topic]))
 

@@ -132,8 +132,8 @@ def _again(held: HeldTopic, active: Schema, consent: Consent, progress: Progress
         return Deployed(active, False)
     check_running(held.platform, held.topic)
     settle(held, active)
-    found = rebuild_held(held, active, scope=Scope.CURATED, accept=consent.missing, progress=progress)
-    return Deployed(active, False, Scope.CURATED, found)
+    comparison = rebuild_held(held, active, scope=Scope.CURATED, accept=consent.missing, progress=progress)
+    return Deployed(active, False, Scope.CURATED, comparison)
 
 
 def _scope(

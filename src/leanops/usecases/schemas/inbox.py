@@ -66,11 +66,11 @@ def _deployed(platform: Platform, pending: Pending, candidate: Candidate) -> Dep
     problems = list(_missing_key(platform, schema))
     if problems:
         raise InvalidSchemaError(pending.name, problems)
-    found = gate(platform, pending.topic, schema, candidate.difference, consent)
-    unasked = [_unasked(pending, f"{counted(found.leaving, 'key')} would leave Curated", f"{found.leaving}")]
-    if found.problems or found.leaving:
-        raise InvalidSchemaError(pending.name, found.problems or unasked)
-    return deploy_schema(platform, pending.topic, candidate.text, f"pending/{pending.name}", consent, found.plan)
+    result = gate(platform, pending.topic, schema, candidate.difference, consent)
+    unasked = [_unasked(pending, f"{counted(result.leaving, 'key')} would leave Curated", f"{result.leaving}")]
+    if result.problems or result.leaving:
+        raise InvalidSchemaError(pending.name, result.problems or unasked)
+    return deploy_schema(platform, pending.topic, candidate.text, f"pending/{pending.name}", consent, result.plan)
 
 
 def _unasked(pending: Pending, what: str, many: str) -> Problem:

@@ -129,11 +129,11 @@ class _Work:
         if self.active is None:
             return set()
         columns = dict.fromkeys(tried.columns, "")
-        sealed = {_place(one) for one in sources_of(self.active, tried.paths, columns) if one.column.pii}
+        sealed = {_place(source) for source in sources_of(self.active, tried.paths, columns) if source.column.pii}
         if self.active.keys.pii:
             key = self.active.keys.idempotency_key
             sealed.add(tried.paths.get(key, key))
-        return {one.column.name for one in sources_of(self.new, tried.paths, columns) if _place(one) in sealed}
+        return {source.column.name for source in sources_of(self.new, tried.paths, columns) if _place(source) in sealed}
 
     def _live(self) -> dict[str, bool] | None:
         """Columns of Curated, and whether their values can be compared; None where it holds nothing."""

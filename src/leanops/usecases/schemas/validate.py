@@ -104,12 +104,12 @@ def judge(intake: Intake, pending: Pending) -> Verdict:
         return refuse(intake, pending, data, [broken])
     except InvalidSchemaError as invalid:
         return refuse(intake, pending, data, invalid.problems)
-    found = difference(active, schema)
+    changes = difference(active, schema)
     problems = [*table_problems(intake.schemas, pending.topic, active, schema), *version_problems(active, schema)]
-    problems += [*sealed_key_problems(schema), *breaking_problems(schema, found)]
+    problems += [*sealed_key_problems(schema), *breaking_problems(schema, changes)]
     if problems:
         return refuse(intake, pending, data, problems)
-    return Verdict(pending, Outcome.SOUND, candidate=Candidate(data, text, schema, found))
+    return Verdict(pending, Outcome.SOUND, candidate=Candidate(data, text, schema, changes))
 
 
 def refuse(intake: Intake, pending: Pending, data: bytes, problems: Sequence[Problem]) -> Verdict:

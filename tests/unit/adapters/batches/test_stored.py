@@ -299,7 +299,7 @@ def test_bounds_of_a_column_that_was_widened_are_read(catalog: Catalog) -> None:
 
 def test_the_failures_of_error_rows_come_back_as_they_were(catalog: Catalog) -> None:
     created(catalog, ERRORS)
-    failure = {"rule": "cast_failed", "column": "c", "path": "$.a", "message": "is no INT", "value": None}
+    failure = {"rule": "cast_failed", "column": "c", "path": "$.a", "message": "is not a valid INT", "value": None}
     row = {"error_id": "e1", "topic_name": "orders", "detected_ts": DAY, "failures": [failure, failure]}
     added_to(catalog, [row, row | {"error_id": "e2", "failures": None}, row | {"error_id": "e3", "failures": []}])
     assert [found[1] for found in read_by_us(catalog, "error_id", "failures")] == [[failure, failure], None, []]

@@ -81,18 +81,18 @@ class TaskEngine:
 
     def curate(self, works: Sequence[CurateWork]) -> list[Written | Exception]:
         tables = Tables(self._catalog, self._rules)
-        found = self._versions(tables, works)
+        all_versions = self._versions(tables, works)
         try:
             plans = [
                 versions
                 if isinstance(versions, Exception)
                 else guarded(tables.curate, replace(work, versions=versions or work.versions))
-                for work, versions in zip(works, found, strict=True)
+                for work, versions in zip(works, all_versions, strict=True)
             ]
             answers = iter(self._run(_curate, [plan for plan in plans if not isinstance(plan, Exception)]))
             return [plan if isinstance(plan, Exception) else next(answers) for plan in plans]
         finally:
-            for work, versions in zip(works, found, strict=True):
+            for work, versions in zip(works, all_versions, strict=True):
                 if not isinstance(versions, Exception):
                     self.discard(work.target, Written(superseded=versions))
 
@@ -110,11 +110,11 @@ class TaskEngine:
         self, work: CurateWork, parts: Sequence[tuple[Versions, ...] | Exception]
     ) -> tuple[Versions, ...] | Exception:
         """The versions of all parts; where one failed, those of the others are not needed."""
-        found = tuple(named for part in parts if not isinstance(part, Exception) for named in part)
+        versions = tuple(named for part in parts if not isinstance(part, Exception) for named in part)
         failed = next((part for part in parts if isinstance(part, Exception)), None)
         if failed:
-            self.discard(work.target, Written(superseded=found))
-        return failed or found
+            self.discard(work.target, Written(superseded=versions))
+        return failed or versions
 
     def _run(self, task: Task, plans: Sequence[BatchPlan]) -> list[Written | Exception]:
         """All units in one job; the parts of a batch are put together again."""
@@ -133,7 +133,7 @@ class TaskEngine:
 
     def add_errors(self, table: str, written: Mapping[str, Written]) -> list[str]:
         ours, late = dict(written), list[str]()
-        while files := [file for one in ours.values() for file in one.errors]:
+        while files := [file for result in ours.values() for file in result.errors]:
             try:
                 summary = {TOPICS: ",".join(ours)}
                 commit_on_any_head(self._catalog, table, files, (), summary, lambda now: _check_errors(now, ours))
@@ -205,8 +205,8 @@ class TaskEngine:
     def retired(self, stored: TableAt, raw: TableAt) -> Chosen:
         tables = Tables(self._catalog, self._rules)
         place = tables.at(stored)
-        found = retired(self._runner, self._rules, place, tables.at(raw))
-        return Chosen(len(found.rows), stored, found.chosen(place.files))
+        matched = retired(self._runner, self._rules, place, tables.at(raw))
+        return Chosen(len(matched.rows), stored, matched.chosen(place.files))
 
     def keep(self, chosen: Chosen, batch: Batch, target: Target, names: Mapping[str, str]) -> Written:
         source = Tables(self._catalog, self._rules).at(chosen.of)
@@ -269,7 +269,7 @@ class _LateError(Exception):
 
 def _check_errors(table: Table, written: Mapping[str, Written]) -> None:
     """Raise where an error table has files with rows of these topics that nobody has looked into."""
-    found = error_files(table, table.metadata.current_snapshot_id)
-    late = [topic for topic, one in written.items() if {file.path for file in found(topic)} - one.known_errors]
+    files_of = error_files(table, table.metadata.current_snapshot_id)
+    late = [topic for topic, result in written.items() if {file.path for file in files_of(topic)} - result.known_errors]
     if late:
         raise _LateError(late)

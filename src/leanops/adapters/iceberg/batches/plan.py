@@ -161,7 +161,7 @@ class Tables:
 def error_files(table: Table, snapshot_id: int | None) -> ErrorFiles:
     """The files of an error table at a snapshot that may have rows of a topic."""
     stored = [(_partition(table, file, "topic_name", ANY), file) for file in stored_files(table, snapshot_id, ())]
-    return lambda topic: tuple(file for found, file in stored if found in (topic, ANY))
+    return lambda topic: tuple(file for partition, file in stored if partition in (topic, ANY))
 
 
 def _partition(table: Table, file: StoredFile, column: str, otherwise: str | None = None) -> Any:
@@ -183,15 +183,15 @@ def _is_large(files: Sequence[StoredFile], rules: TaskRules) -> bool:
 
 def groups(files: Sequence[StoredFile], rules: TaskRules) -> list[tuple[StoredFile, ...]]:
     """Files in groups that one task can do; at least one group."""
-    found: list[list[StoredFile]] = [[]]
+    grouped: list[list[StoredFile]] = [[]]
     rows = size = 0
     for file in sorted(files, key=lambda file: file.path):
-        if found[-1] and (rows + file.rows > rules.task_rows or size + file.size > rules.task_bytes):
-            found.append([])
+        if grouped[-1] and (rows + file.rows > rules.task_rows or size + file.size > rules.task_bytes):
+            grouped.append([])
             rows = size = 0
-        found[-1].append(file)
+        grouped[-1].append(file)
         rows, size = rows + file.rows, size + file.size
-    return [tuple(group) for group in found]
+    return [tuple(group) for group in grouped]
 
 
 def _may_hold(file: StoredFile, after: int, up_to: int) -> bool:

@@ -87,7 +87,7 @@ def guarded(function: Callable[[Item], Result], item: Item) -> Result | Exceptio
 
 
 def portable(failure: Exception) -> Exception:
-    """The failure if it can travel to the driver, else what can be said of it."""
+    """The failure if it can travel to the driver, else an error that describes it."""
     try:
         pickle.loads(pickle.dumps(failure))
     except Exception:  # noqa: BLE001 - whatever a class of exceptions does when it is pickled

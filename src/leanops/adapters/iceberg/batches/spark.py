@@ -53,8 +53,8 @@ class _OnSpark:
         self._context, self._parts, self._pairs = context, parts, pairs.partitionBy(parts + 1, int)
 
     def part(self, number: int) -> list[bytes]:
-        found: list[bytes] = self._context.runJob(self._pairs, _values, [number])
-        return found
+        values: list[bytes] = self._context.runJob(self._pairs, _values, [number])
+        return values
 
     def gather(self, function: Gather[Result], parts: Sequence[int]) -> list[Result | Exception]:
         answers: list[Result | Exception] = self._context.runJob(self._pairs, _Gathered(function), list(parts))

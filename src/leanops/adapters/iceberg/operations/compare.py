@@ -58,7 +58,7 @@ def compare(runner: Runner, rules: TaskRules, places: Places, *, topic: str, sam
         messages = matched(runner, rules, Texts(places.live, _MESSAGE), by_message, _is_refused_or_retired)
         keys = matched(runner, rules, Texts(places.live, _KEY, _at(messages, places)), by_key)
     _check_keys(topic, *keys.totals[_NEW])
-    # Both tell of the same rows in the same order.
+    # Both have the same rows in the same order.
     fails = keys.has(_FAILED) | messages.has(_UNREAD) if same_keys else np.ones(len(keys.rows), bool)
     # A key that was behind, and whose version RAW no longer has, could not be judged again.
     is_explained = fails & (messages.has(_RAW) | messages.has(_CURRENT))
@@ -95,8 +95,8 @@ def _is_refused_or_retired(partners: Partners) -> Flags:
     return partners[_FAILED] | partners[_UNREAD] | ~partners[_RAW]
 
 
-def _at(found: Matched, places: Places) -> dict[str, "np.ndarray[tuple[int], np.dtype[np.int64]]"]:
-    return found.chosen(places.live.files)
+def _at(rows: Matched, places: Places) -> dict[str, "np.ndarray[tuple[int], np.dtype[np.int64]]"]:
+    return rows.chosen(places.live.files)
 
 
 def _examples(live: Place, leaving: Matched, which: Flags) -> tuple[str, ...]:
@@ -104,8 +104,8 @@ def _examples(live: Place, leaving: Matched, which: Flags) -> tuple[str, ...]:
     some = Matched(leaving.rows.filter(pa.array(which)).slice(0, _EXAMPLES), {})
     if not len(some.rows):
         return ()
-    found = chosen_rows(live, [_MESSAGE], some.chosen(live.files))
-    return tuple(sorted(message for rows in found for message in rows.column(_MESSAGE).to_pylist()))
+    pieces = chosen_rows(live, [_MESSAGE], some.chosen(live.files))
+    return tuple(sorted(message for rows in pieces for message in rows.column(_MESSAGE).to_pylist()))
 
 
 def _measured(runner: Runner, rules: TaskRules, place: Place) -> tuple[int, str]:

@@ -159,14 +159,14 @@ def put_unit(unit: PutUnit) -> Written:
 
 def _rows_of_part(unit: PutUnit) -> pa.Table:
     layout, io = unit.source.layout, unit.source.layout.io()
-    columns, dead, found = _columns(unit.source), DeadRows(io), list[pa.Table]()
+    columns, dead, selected = _columns(unit.source), DeadRows(io), list[pa.Table]()
     for file in unit.source.files:
         for piece in live_pieces(io, layout, file, columns, dead=dead, at_once=ROWS_OF_PAYLOADS):
             rows = _of_topic(piece, unit.topic).drop_columns([POSITION])
             if unit.parts > 1:
                 rows = rows.filter(pa.array(part_numbers(rows.column(_ID), unit.parts) == unit.part))
-            found.append(rows)
-    return joined(found)
+            selected.append(rows)
+    return joined(selected)
 
 
 def _first_of_each(rows: pa.Table) -> pa.Table:

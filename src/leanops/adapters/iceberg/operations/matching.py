@@ -26,7 +26,7 @@ _TEXTS_PER_ROW = 16
 Partners = Mapping[str, Flags]
 """By the name of each other table, whether rows have a partner there."""
 Wanted = Callable[[Partners], Flags | None]
-"""Which rows to tell of; None is all of them."""
+"""Which rows to report; None is all of them."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Matched:
     """Of each other table how many texts it has, and how many different ones."""
 
     def chosen(self, files: Sequence[StoredFile], which: Flags | None = None) -> dict[str, Positions]:
-        """The positions of these rows by file; of all of them if that is not said."""
+        """The positions of the rows that `which` selects, by file; None selects all."""
         rows = self.rows if which is None else self.rows.filter(pa.array(which))
         numbers, positions = rows.column(FILE).to_numpy(), rows.column(POSITION).to_numpy()
         return {files[number].path: positions[numbers == number] for number in np.unique(numbers).tolist()}
@@ -79,14 +79,14 @@ def matched(
     parts = max(runner.cores, -(-rows // (_TEXTS_PER_ROW * rules.task_rows)))
     shuffled = runner.shuffle(_Spread(parts), units, parts) if units else None
     answers = shuffled.gather(_Gather(tuple(others), wanted), range(parts)) if shuffled else []
-    found, totals = [_nothing(others)], dict.fromkeys(others, (0, 0))
+    pieces, totals = [_nothing(others)], dict.fromkeys(others, (0, 0))
     for answer in answers:
         if isinstance(answer, Exception):
             raise answer
         rows_of_part, counts = answer
-        found.append(unpacked(rows_of_part))
+        pieces.append(unpacked(rows_of_part))
         totals = {name: (texts + counts[name][0], kinds + counts[name][1]) for name, (texts, kinds) in totals.items()}
-    return Matched(pa.concat_tables(found).sort_by([(FILE, "ascending"), (POSITION, "ascending")]), totals)
+    return Matched(pa.concat_tables(pieces).sort_by([(FILE, "ascending"), (POSITION, "ascending")]), totals)
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from leanops.adapters.iceberg.tasks.places import Place
 from leanops.adapters.iceberg.tasks.raw import cells_of, raw_pieces, sampled_kinds
 from leanops.domain.payload.flatten import Kind
 from leanops.ports.engine import Events, Measured, union
-from leanops.transforms.flatten import FlattenPlan, Telling, observed_kinds
+from leanops.transforms.flatten import FlattenPlan, ReportedPaths, observed_kinds
 from leanops.transforms.schemas.figures import Figures, figures
 
 _SHARES = 1_000_000
@@ -44,7 +44,7 @@ class _Part:
         return _Part(
             Counter(self.counts) + Counter(other.counts),
             union((self.kinds, other.kinds)),
-            {path: found.plus(other.paths.get(path, Figures())) for path, found in paths.items()},
+            {path: figures.plus(other.paths.get(path, Figures())) for path, figures in paths.items()},
         )
 
 
@@ -61,11 +61,11 @@ def measure(runner: Runner, rules: TaskRules, raw: Place, events: Events) -> Mea
         parts.append(answer)
     whole = reduce(_Part.plus, parts)
     kinds = {**{path: set[Kind]() for path in plan.expected}, **whole.kinds}
-    seen = [found.seen(path, kinds[path]) for path, found in whole.paths.items() if found.events]
-    return Measured(whole.counts, kinds, sorted(seen, key=lambda one: one.path.encode()))
+    seen = [figures.seen(path, kinds[path]) for path, figures in whole.paths.items() if figures.events]
+    return Measured(whole.counts, kinds, sorted(seen, key=lambda seen_path: seen_path.path.encode()))
 
 
-def plan_of(raw: Place, events: Events, memory: int, telling: Telling | None = None) -> FlattenPlan:
+def plan_of(raw: Place, events: Events, memory: int, reported: ReportedPaths | None = None) -> FlattenPlan:
     """How the events become cells, after a look at some of them."""
     first = next(sampled(MeasureUnit(replace(raw, files=raw.files[:1]), events.share, memory)), None)
     expected = {} if first is None else sampled_kinds(first, events.limits, events.column_limits.columns)
@@ -78,7 +78,7 @@ def plan_of(raw: Place, events: Events, memory: int, telling: Telling | None = N
         version_path=keys.version,
         version_format=keys.version_format,
         key_secret=events.secret if keys.pii else None,
-        telling=telling,
+        reported=reported,
     )
 
 

@@ -1,4 +1,4 @@
-"""Rows of Standardized whose event has left RAW: found, and written again for a table that is built anew."""
+"""Rows of Standardized whose event has left RAW: found, and written again for a table that is rebuilt."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace

@@ -19,7 +19,7 @@ from leanops.adapters.iceberg.operations.trial_tasks import (
     Judge,
     Read,
     ReadAndJudge,
-    Told,
+    Report,
     Trying,
     Unit,
 )
@@ -29,7 +29,7 @@ from leanops.domain.payload.evolution import plan_columns, real_paths
 from leanops.domain.schema.parse import DEFAULT_KEY_PATH, DEFAULT_PERIOD_PATHS
 from leanops.domain.table.definitions import STANDARDIZED_SYSTEM_COLUMNS
 from leanops.ports.engine import Trial, Tried
-from leanops.transforms.flatten import Telling
+from leanops.transforms.flatten import ReportedPaths
 from leanops.transforms.schemas.trial import Both, both_of
 
 _DEFAULTS = (DEFAULT_KEY_PATH, *DEFAULT_PERIOD_PATHS)
@@ -73,16 +73,16 @@ class _Work:
         rows, live = self._units(ROWS, self.places.standardized), self._units(LIVE, self.places.curated)
         if with_older:
             assert trial.events is not None
-            plan = plan_of(self.places.raw, trial.events, self.rules.task_memory, Telling(frozenset(), 0))
+            plan = plan_of(self.places.raw, trial.events, self.rules.task_memory, ReportedPaths(frozenset(), 0))
             trying = replace(trying, plan=plan, refuses=trial.new.policies.unknown_fields == "quarantine")
             first = self._shuffle(Read(trying), [*rows, *self._units(CELLS, self.places.raw)])
-            _told(first, self.parts)
+            _report(first, self.parts)
             second = first.shuffle(Judge(_without_secret(trying)), Read(trying), live, self.parts)
         else:
             second = self._shuffle(ReadAndJudge(trying), [*rows, *live])
-        counts, told = self._counted(second, trying)
-        seen = trial.paths.keys() - set(wanted) | told.seen
-        return Tried(counts, tuple(told.groups.values()), trial.paths, trial.columns, seen)
+        counts, report = self._counted(second, trying)
+        seen = trial.paths.keys() - set(wanted) | report.seen
+        return Tried(counts, tuple(report.groups.values()), trial.paths, trial.columns, seen)
 
     def of_events(self) -> Tried:
         """Rows as RAW would give them."""
@@ -90,12 +90,12 @@ class _Work:
         assert events is not None
         new, named = trial.new, (*trial.new.named_paths, *trial.new.keys.named.values())
         known = frozenset((*trial.paths, *named, *_DEFAULTS))
-        telling = Telling(known, events.column_limits.columns)
-        plan = plan_of(self.places.raw, events, self.rules.task_memory, telling)
+        reported = ReportedPaths(known, events.column_limits.columns)
+        plan = plan_of(self.places.raw, events, self.rules.task_memory, reported)
         reading = Trying(_NO_SCHEMA, {}, self.rules.task_memory, self.parts, events.share, (), plan)
         first = self._shuffle(Read(reading), self._units(CELLS, self.places.raw))
-        told = _told(first, self.parts)
-        kinds = real_paths(told.kinds)
+        report = _report(first, self.parts)
+        kinds = real_paths(report.kinds)
         exempt = [path for path in _DEFAULTS if path in kinds or path in trial.paths]
         contract = new.policies.unknown_fields
         made = plan_columns(trial.paths, kinds, [*new.named_paths, *exempt], contract, events.column_limits)
@@ -112,7 +112,7 @@ class _Work:
             columns,
             kinds.keys(),
             judged_.counts.get("refused", 0),
-            told.counts,
+            report.counts,
         )
 
     def _trying(
@@ -137,14 +137,14 @@ class _Work:
     def _shuffle(self, spread: Callable[[Unit], Given], units: Sequence[Unit]) -> Shuffled:
         return self.runner.shuffle(spread, units, self.parts)
 
-    def _counted(self, shuffled: Shuffled, trying: Trying) -> tuple[Mapping[str, int], Told]:
-        told = _told(shuffled, self.parts)
+    def _counted(self, shuffled: Shuffled, trying: Trying) -> tuple[Mapping[str, int], Report]:
+        report = _report(shuffled, self.parts)
         total = Counter[str]()
         for answer in shuffled.gather(Count(trying.both, all_read=trying.share >= 1), range(self.parts)):
             if isinstance(answer, Exception):
                 raise answer
             total.update(answer)
-        return total, told
+        return total, report
 
 
 def _without_secret(trying: Trying) -> Trying:
@@ -152,8 +152,8 @@ def _without_secret(trying: Trying) -> Trying:
     return replace(trying, plan=trying.plan and replace(trying.plan, key_secret=None))
 
 
-def _told(shuffled: Shuffled, parts: int) -> Told:
-    """What the tasks of a shuffle told; raises what one of them failed with."""
+def _report(shuffled: Shuffled, parts: int) -> Report:
+    """The reports of all tasks of a shuffle as one; raises what one of them failed with."""
     whole = NOTHING
     for kind, what in map(pickle.loads, shuffled.part(parts)):
         if kind == FAILED:

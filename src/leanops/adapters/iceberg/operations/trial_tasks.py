@@ -26,7 +26,7 @@ from leanops.transforms.schemas.trial import together as all_groups
 from leanops.transforms.standardize import arrivals, judge, paths_without_column, rows_of, table_rows
 
 _VERSION = (*VERSION, "first_seen_ts")
-ROWS, CELLS, LIVE, TOLD, FAILED = "rows", "cells", "live", "told", "failed"
+ROWS, CELLS, LIVE, REPORT, FAILED = "rows", "cells", "live", "report", "failed"
 _OUTCOMES = "outcomes"
 """What is given to parts."""
 Given = Iterator[tuple[int, bytes]]
@@ -77,16 +77,16 @@ class Trying:
 
 
 @dataclass(frozen=True)
-class Told:
-    """What tasks tell the driver beside the rows."""
+class Report:
+    """What tasks report to the driver beside the rows."""
 
     counts: Mapping[str, int]
     kinds: Mapping[str, set[Kind]]
     groups: Groups
     seen: frozenset[str] = frozenset()
 
-    def plus(self, other: "Told") -> "Told":
-        return Told(
+    def plus(self, other: "Report") -> "Report":
+        return Report(
             Counter(self.counts) + Counter(other.counts),
             union((self.kinds, other.kinds)),
             all_groups((self.groups, other.groups)),
@@ -94,7 +94,7 @@ class Told:
         )
 
 
-NOTHING = Told({}, {}, {})
+NOTHING = Report({}, {}, {})
 
 
 @dataclass(frozen=True)
@@ -120,16 +120,16 @@ class Read:
     def _cells(self, unit: Unit) -> Given:
         trying = self.trying
         assert trying.plan is not None
-        told = NOTHING
+        report = NOTHING
         for raw in sampled(MeasureUnit(unit.place, trying.share, trying.memory)):
             cells = cells_of(raw, trying.plan)
             kinds = observed_kinds(cells.column("observed").drop_null().to_pylist())
-            told = told.plus(Told(counts_of(cells), kinds, {}))
-            if trying.plan.telling:
-                told = replace(told, kinds=trying.plan.telling.bounded({**told.kinds}))
+            report = report.plus(Report(counts_of(cells), kinds, {}))
+            if trying.plan.reported:
+                report = replace(report, kinds=trying.plan.reported.bounded({**report.kinds}))
             events = cells.drop_columns(["observed"]).filter(cells.column("rule").is_null())
             yield from _given(CELLS, events, "record_key", trying.parts)
-        yield trying.parts, pickle.dumps((TOLD, told))
+        yield trying.parts, pickle.dumps((REPORT, report))
 
 
 @dataclass(frozen=True)
@@ -143,14 +143,14 @@ class ReadAndJudge:
         return _guarded(_live(trying, unit) if unit.kind == LIVE else self._judged(unit), trying.parts)
 
     def _judged(self, unit: Unit) -> Given:
-        trying, told = self.trying, NOTHING
+        trying, report = self.trying, NOTHING
         for rows in _rows(trying, unit):
             outcomes = Outcomes(_one(rows), trying.both)
             seen = frozenset(seen_paths(rows, trying.paths, trying.wanted))
-            told = told.plus(Told({}, {}, outcomes.groups(), seen))
-            found = outcomes.table().append_column("is_kept", pa.repeat(False, len(rows)))
-            yield from _given(_OUTCOMES, found, trying.text, trying.parts)
-        yield trying.parts, pickle.dumps((TOLD, told))
+            report = report.plus(Report({}, {}, outcomes.groups(), seen))
+            table = outcomes.table().append_column("is_kept", pa.repeat(False, len(rows)))
+            yield from _given(_OUTCOMES, table, trying.text, trying.parts)
+        yield trying.parts, pickle.dumps((REPORT, report))
 
 
 @dataclass(frozen=True)
@@ -170,20 +170,20 @@ class Judge:
             sides = {ROWS: rows, CELLS: cells}
             for kind, what in map(pickle.loads, given):
                 sides[kind].add(unpacked(what))
-            told, found, failing = NOTHING, list[pa.Table](), list[pa.Table]()
+            report, tables, failing = NOTHING, list[pa.Table](), list[pa.Table]()
             refused = Counter[str]()
             for newest in self._newest(cells, refused) if self.from_raw else rows:
                 outcomes = Outcomes(_one(newest), trying.both)
-                told = told.plus(Told({}, {}, outcomes.groups()))
-                found.append(outcomes.table().append_column("record_key", newest.column("record_key")))
-                failing.append(newest.select(_VERSION).filter(found[-1].column("fails")))
+                report = report.plus(Report({}, {}, outcomes.groups()))
+                tables.append(outcomes.table().append_column("record_key", newest.column("record_key")))
+                failing.append(newest.select(_VERSION).filter(tables[-1].column("fails")))
             is_whole = trying.both.keeps_key and trying.share >= 1
             kept = self._kept(cells, joined(failing)) if failing and is_whole else pa.array([], pa.string())
-            for outcomes_ in found:
-                is_kept = pc.is_in(outcomes_.column("record_key"), value_set=kept)
-                rows_ = outcomes_.drop_columns(["record_key"]).append_column("is_kept", is_kept)
-                yield from _given(_OUTCOMES, rows_, trying.text, trying.parts)
-            yield trying.parts, pickle.dumps((TOLD, replace(told, counts=refused)))
+            for table in tables:
+                is_kept = pc.is_in(table.column("record_key"), value_set=kept)
+                judged_rows = table.drop_columns(["record_key"]).append_column("is_kept", is_kept)
+                yield from _given(_OUTCOMES, judged_rows, trying.text, trying.parts)
+            yield trying.parts, pickle.dumps((REPORT, replace(report, counts=refused)))
 
     def _newest(self, cells: Spool, refused: Counter[str]) -> Iterator[pa.Table]:
         """The newest version of each key, as a first batch would write it."""

@@ -58,7 +58,7 @@ def _unit(layout: Layout, key: str, files: Sequence[StoredFile], rules: TaskRule
     many = [lightest(file.deletes, lambda delete: delete.rows, rules.fold_files) for file in others]
     gone = {delete.path for deletes in (*many, *(file.deletes for file in small)) for delete in deletes}
     # A delete file that goes may name other files, too: what it says of them is rewritten.
-    kept = (replace(file, deletes=tuple(one for one in file.deletes if one.path in gone)) for file in others)
+    kept = (replace(file, deletes=tuple(delete for delete in file.deletes if delete.path in gone)) for file in others)
     return FoldUnit(layout, key, tuple(small), tuple(file for file in kept if file.deletes), rules.task_memory)
 
 
@@ -103,20 +103,20 @@ def fold_unit(unit: FoldUnit) -> Written:
     """The same rows in fewer files."""
     layout, io = unit.layout, unit.layout.io()
     dead, columns = DeadRows(io), [column.name for column in layout.schema.fields]
-    found = 0
+    rows_read = 0
 
     def rows() -> Iterator[pa.Table]:
-        nonlocal found
+        nonlocal rows_read
         for file in unit.files:
             for piece in live_pieces(io, layout, file, columns, dead=dead, at_once=ROWS_OF_PAYLOADS):
-                found += len(piece)
+                rows_read += len(piece)
                 yield piece.drop_columns([POSITION])
 
     def named() -> list[tuple[StoredFile, Positions]]:
         """What is still dead, if all that is alive was written."""
         alive = sum(file.rows - len(np.unique(dead.of(file))) for file in unit.files)
-        if found != alive:
-            raise UnbalancedBatchError(f"the files to fold hold {found} rows, not {alive}; nothing was folded")
+        if rows_read != alive:
+            raise UnbalancedBatchError(f"the files to fold hold {rows_read} rows, not {alive}; nothing was folded")
         return [(file, dead.of(file)) for file in unit.kept]
 
     files, deletes = write_both(io, layout, together(rows(), unit.memory), (unit.key,), named)

@@ -77,7 +77,7 @@ def unpacked(data: bytes) -> pa.Table:
 
 
 def part_numbers(texts: pa.ChunkedArray, parts: int) -> npt.NDArray[np.int64]:
-    """For each text one of so many parts: equal texts have the same, wherever that is asked."""
+    """The part of each text, one of N: equal texts have the same part, in whatever process it is computed."""
     hashes = (crc32(text.encode()) if text else 0 for text in texts.to_pylist())
     return np.fromiter(hashes, np.int64, len(texts)) % parts
 

@@ -75,8 +75,8 @@ def versions_unit(unit: VersionsUnit, secret: bytes | None) -> tuple[Versions, .
     flattened = flattened_pieces(unit.work, secret, raw_pieces(unit.source, unit.memory))
     if flattened is None:
         return ()
-    _, found = flattened
-    events = (cells.select(SUPERSEDED_COLUMNS).filter(cells.column("rule").is_null()) for cells in found)
+    _, pieces = flattened
+    events = (cells.select(SUPERSEDED_COLUMNS).filter(cells.column("rule").is_null()) for cells in pieces)
     return write_versions(unit.target.layout.io(), unit.target.layout, joined(events))
 
 
@@ -93,18 +93,18 @@ def older_unit(unit: OlderUnit, secret: bytes | None) -> Written:
     ranked = candidates(_of_keys(versions, failing), failing, stored)
     with Spool(unit.memory) as passed:
         judge = _Judge(unit, secret, failing, passed)
-        found = newest_passing(ranked.append_column("at", pa.array(np.arange(len(ranked)))), judge)
+        outcome = newest_passing(ranked.append_column("at", pa.array(np.arange(len(ranked)))), judge)
         curating = Curating(unit.work, stored, judge.sources, secret)
-        written = write_files(unit, curating.rows(judge.passed(found.kept)), stored, curating.replaced)
-    kept = ranked.take(found.kept)
+        written = write_files(unit, curating.rows(judge.passed(outcome.kept)), stored, curating.replaced)
+    kept = ranked.take(outcome.kept)
     counts = {
-        "judged_older": len(found.kept) + len(found.failed),
+        "judged_older": len(outcome.kept) + len(outcome.failed),
         "kept_older": curating.counts.get("inserted", 0) + curating.counts.get("updated", 0),
         "replaced_older": curating.counts.get("updated", 0),
         "behind": len(_of_keys(_new_to_curated(kept, stored), failing.filter(_is_read(unit, failing)))),
         **{name: curating.counts.get(name, 0) for name in ("cross_period", "late_corrections")},
     }
-    return completed(unit, replace(written, counts=counts), judge.failed(found.failed))
+    return completed(unit, replace(written, counts=counts), judge.failed(outcome.failed))
 
 
 def _versions(unit: OlderUnit) -> pa.Table:

@@ -65,7 +65,7 @@ def no_rows(place: Place, columns: Sequence[str]) -> pa.Table:
 def stored_rows(target: Place, key: str, keys: pa.ChunkedArray, columns: Sequence[str]) -> pa.Table | None:
     """The stored rows of these keys, and of each the number of its file and its position there."""
     io, layout = target.layout.io(), target.layout
-    bounds, dead, found = pc.min_max(keys).as_py(), DeadRows(io), list[pa.Table]()
+    bounds, dead, pieces = pc.min_max(keys).as_py(), DeadRows(io), list[pa.Table]()
     there, wanted = _there(layout, columns), keys.combine_chunks()
     for number, file in enumerate(target.files):
         lower, upper = file.bounds.get(key, (None, None))
@@ -74,8 +74,8 @@ def stored_rows(target: Place, key: str, keys: pa.ChunkedArray, columns: Sequenc
             continue
         for rows in live_pieces(io, layout, file, there, dead=dead, key=key):
             rows = rows.filter(pc.is_in(rows.column(key), value_set=wanted))
-            found.append(rows.append_column(FILE, pa.array(np.full(len(rows), number))))
-    return _completed(joined(found), columns) if found else None
+            pieces.append(rows.append_column(FILE, pa.array(np.full(len(rows), number))))
+    return _completed(joined(pieces), columns) if pieces else None
 
 
 def _there(layout: Layout, columns: Iterable[str]) -> list[str]:

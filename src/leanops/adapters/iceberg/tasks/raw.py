@@ -13,7 +13,7 @@ from leanops.domain.limits import Limits
 from leanops.domain.payload.fast_flatten import Layout, learn
 from leanops.domain.payload.flatten import Kind, ParseError, flat
 from leanops.ports.engine import CurateWork, StandardizeWork, union
-from leanops.transforms.flatten import RAW_COLUMNS, FlattenPlan, Telling, flattened, observed_kinds
+from leanops.transforms.flatten import RAW_COLUMNS, FlattenPlan, ReportedPaths, flattened, observed_kinds
 from leanops.transforms.older import PLACE
 
 SAMPLE = 500
@@ -22,14 +22,14 @@ PARTS_OF_MEMORY = 4
 """A piece of rows is such a part of what a task may hold: some are copied on the way."""
 _CHUNK_ROWS = 50_000
 """How many payloads are flattened at a time."""
-_NOTHING = Telling(frozenset(), 0)
+_NO_PATHS = ReportedPaths(frozenset(), 0)
 """The driver needs none of the paths."""
 
 
 def raw_pieces(place: Place, memory: int) -> Iterator[pa.Table]:
     """The rows of RAW files, and where each of them is; no piece is empty."""
-    found = together(pieces(place, RAW_COLUMNS, ROWS_OF_PAYLOADS), memory // PARTS_OF_MEMORY)
-    return (piece for piece in found if len(piece))
+    all_pieces = together(pieces(place, RAW_COLUMNS, ROWS_OF_PAYLOADS), memory // PARTS_OF_MEMORY)
+    return (piece for piece in all_pieces if len(piece))
 
 
 def flattened_pieces(
@@ -54,12 +54,12 @@ def flatten_plan(work: StandardizeWork | CurateWork, secret: bytes | None, expec
         version_path=keys.version,
         version_format=keys.version_format,
         key_secret=secret if keys.pii else None,
-        telling=_telling(work) if isinstance(work, StandardizeWork) else _NOTHING,
+        reported=_reported_paths(work) if isinstance(work, StandardizeWork) else _NO_PATHS,
     )
 
 
-def _telling(work: StandardizeWork) -> Telling:
-    return Telling(work.known, work.batch.column_limits.columns)
+def _reported_paths(work: StandardizeWork) -> ReportedPaths:
+    return ReportedPaths(work.known, work.batch.column_limits.columns)
 
 
 def sampled_of(work: StandardizeWork | CurateWork, raw: pa.Table) -> dict[str, Kind]:
@@ -89,4 +89,4 @@ def cells_of(raw: pa.Table, plan: FlattenPlan) -> pa.Table:
 def with_kinds(work: StandardizeWork, kinds: Mapping[str, set[Kind]], cells: pa.Table) -> dict[str, set[Kind]]:
     """The paths known so far and those of more flattened events, with their kinds; no more than can matter."""
     observed = observed_kinds(cells.column("observed").drop_null().to_pylist())
-    return _telling(work).bounded(union((kinds, observed)))
+    return _reported_paths(work).bounded(union((kinds, observed)))

@@ -114,7 +114,7 @@ class _Opened:
         return int(self.parquet.metadata.num_rows)
 
     def pieces(self, wanted: npt.NDArray[np.bool_] | None, at_once: int) -> Iterator[pa.Table]:
-        """The rows that are wanted, all if that is not said, with their places; at least one piece."""
+        """The rows that are wanted, or all rows if `wanted` is None, with their places; at least one piece."""
         nothing = self.rows(None, 0).append_column(POSITION, pa.nulls(0, pa.int64()))
         yield nothing
         end = 0
@@ -137,25 +137,25 @@ class _Opened:
             yield self.rows(None, size)
             return
         step = size if is_small else at_once
-        for found in self.parquet.iter_batches(step, row_groups=[group], columns=self.held, use_threads=False):
-            yield self.rows(pa.Table.from_batches([found]), len(found))
+        for batch in self.parquet.iter_batches(step, row_groups=[group], columns=self.held, use_threads=False):
+            yield self.rows(pa.Table.from_batches([batch]), len(batch))
 
     @property
     def held(self) -> list[str]:
         """Those of the columns that the file has, by the names it has for them."""
         return [self.names[column.field_id] for column in self.wanted if column.field_id in self.names]
 
-    def rows(self, found: pa.Table | None, total: int) -> pa.Table:
+    def rows(self, stored: pa.Table | None, total: int) -> pa.Table:
         """What was read of them under the names and in the types of the table; NULL in what the file lacks."""
         arrays = []
         for column in self.wanted:
             name, kind = self.names.get(column.field_id), self.layout.arrow_type(column)
-            if found is None or name is None:
+            if stored is None or name is None:
                 arrays.append(pa.nulls(total, kind))
             else:
                 # Iceberg has no finer unit than microseconds here, so nothing that it promises can be lost.
                 is_safe = not pa.types.is_timestamp(kind)
-                arrays.append(found[name] if found[name].type == kind else found[name].cast(kind, safe=is_safe))
+                arrays.append(stored[name] if stored[name].type == kind else stored[name].cast(kind, safe=is_safe))
         return pa.table(arrays, names=[column.name for column in self.wanted])
 
 

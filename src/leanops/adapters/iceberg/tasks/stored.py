@@ -301,13 +301,13 @@ def _snapshot(table: Table, snapshot_id: int) -> Snapshot:
 
 def _between(table: Table, start: int, end: int) -> list[Snapshot]:
     """The ancestors of `end` after `start`, which itself may be expired."""
-    found = [_snapshot(table, end)] if end != start else []
-    while found and found[-1].parent_snapshot_id != start:
-        parent = found[-1].parent_snapshot_id
+    snapshots = [_snapshot(table, end)] if end != start else []
+    while snapshots and snapshots[-1].parent_snapshot_id != start:
+        parent = snapshots[-1].parent_snapshot_id
         if parent is None:
             raise RetryableError(f"{_name(table)}: snapshot {start} is not before {end}; the next cycle plans again")
-        found.append(_snapshot(table, parent))
-    return found
+        snapshots.append(_snapshot(table, parent))
+    return snapshots
 
 
 def _name(table: Table) -> str:

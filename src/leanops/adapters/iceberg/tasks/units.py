@@ -46,10 +46,10 @@ def standardize_unit(unit: Unit, secret: bytes | None) -> Written:
     flattened = flattened_pieces(unit.work, secret, raw_pieces(unit.source, unit.memory))
     if flattened is None:
         return Written()
-    plan, found = flattened
+    plan, pieces = flattened
     kinds: dict[str, set[Kind]] = {}
     with Spool(unit.memory) as spool:
-        for cells in found:
+        for cells in pieces:
             kinds = with_kinds(unit.work, kinds, cells)
             spool.add(cells.drop_columns(["observed"]))
         return replace(judge_cells(unit, spool, plan, kinds), kinds=kinds)
@@ -68,7 +68,7 @@ def spread(unit: Unit, plan: FlattenPlan, parts: int) -> Iterator[tuple[int, byt
         cells = cells_of(raw, plan)
         kinds = with_kinds(unit.work, kinds, cells)
         cells = cells.drop_columns(["observed"])
-        # Copies of a message that is no event meet by its id.
+        # Copies of a message that is not an event meet by its id.
         keys = pc.if_else(cells.column("rule").is_null(), cells.column("record_key"), cells.column("message_id"))
         yield from ((part, packed(given)) for part, given in split(cells, keys, parts))
     yield parts, pickle.dumps(kinds)
