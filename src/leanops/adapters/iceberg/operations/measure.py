@@ -77,7 +77,7 @@ def plan_of(raw: Place, events: Events, memory: int, telling: Telling | None = N
         period_paths=keys.period_paths,
         version_path=keys.version,
         version_format=keys.version_format,
-        key_secret=events.secret if keys.pii else None,
+        key_secret=events.secret() if keys.pii and events.secret else None,
         telling=telling,
     )
 

@@ -77,7 +77,8 @@ class _Work:
             trying = replace(trying, plan=plan, refuses=trial.new.policies.unknown_fields == "quarantine")
             first = self._shuffle(Read(trying), [*rows, *self._units(CELLS, self.places.raw)])
             _told(first, self.parts)
-            second = first.shuffle(Judge(_without_secret(trying)), Read(trying), live, self.parts)
+            later = _without_secret(trying)
+            second = first.shuffle(Judge(later), Read(later), live, self.parts)
         else:
             second = self._shuffle(ReadAndJudge(trying), [*rows, *live])
         counts, told = self._counted(second, trying)
@@ -103,7 +104,8 @@ class _Work:
         trying = self._trying(made.columns, columns, by_key=trial.keeps_key)
         trying = replace(trying, plan=plan, share=events.share, refuses=bool(made.refused))
         live = self._units(LIVE, self.places.curated)
-        second = first.shuffle(Judge(_without_secret(trying), from_raw=True), Read(trying), live, self.parts)
+        later = _without_secret(trying)
+        second = first.shuffle(Judge(later, from_raw=True), Read(later), live, self.parts)
         counts, judged_ = self._counted(second, trying)
         return Tried(
             counts,
