@@ -6,19 +6,16 @@ import os
 import random
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
-from leanops.adapters.iceberg.batches.runner import Shuffled, _Here
 from leanops.adapters.iceberg.options import TaskRules
 from leanops.domain.errors import UsageError
 from leanops.domain.schema.diff import Kind
 from leanops.domain.schema.model import Schema, schema_from_json
 from leanops.domain.schema.plan import SchemaPlan
-from leanops.transforms.flatten import FlattenPlan
 from leanops.usecases.schemas.deploy import Consent, deploy_schema
 from leanops.usecases.schemas.plan import plan_schema
 from tests.oracle.model import Model
@@ -297,38 +294,6 @@ def test_what_is_personal_today_stays_hidden_in_the_plan_of_a_schema_that_opens_
     world.cycle()
     plan = _plan(world, _schema({"name": "mail", "rules": {"max_length": 2}}))
     assert [group.examples[0].value for group in plan.failures] == ["***"]
-
-
-def _sealed(world: World, *columns: dict[str, Any], **members: Any) -> dict[str, Any]:
-    """A schema that seals keys, deployed and with two rows; the same with other columns."""
-    keys = {"idempotency_key": "$.id", "pii": "hmac"}
-    world.add("orders", json.dumps(_schema({"name": "a"}, keys=keys)))
-    world.publish("orders", [_sent(at, {"id": f"k{at}", "a": "x" * at, "b": "y"}) for at in (1, 2)])
-    world.cycle()
-    return _schema(*columns, keys=keys, **members)
-
-
-def test_a_plan_that_does_not_read_raw_needs_no_key_of_hmacs(world: World) -> None:
-    platform = replace(world.platform(), secret=None)
-    plan = plan_schema(platform, "orders", _read(_sealed(world, {"name": "a"}, {"name": "b"})))
-    assert (plan.source, plan.judged, plan.changed) == ("standardized", 2, 2)
-    other = {"idempotency_key": "$.b", "pii": "hmac"}
-    with pytest.raises(UsageError, match="set LEANOPS_PII_KEY"):
-        plan_schema(platform, "orders", _read(_schema({"name": "a"}, keys=other)))
-
-
-def test_the_key_of_hmacs_is_gone_as_soon_as_events_are_flattened(world: World, monkeypatch: Any) -> None:
-    plans, shuffle = list[FlattenPlan](), _Here.shuffle
-
-    def noted(self: _Here, further: Any, spread: Any, items: Any, parts: int) -> Shuffled:
-        plans.extend(one.trying.plan for one in (further, spread))
-        return shuffle(self, further, spread, items, parts)
-
-    monkeypatch.setattr(_Here, "shuffle", noted)
-    said = _sealed(world, {"name": "a", "rules": {"max_length": 1}})
-    assert _plan(world, said).leaving == 1
-    assert _plan(world, {**said, "keys": {"idempotency_key": "$.b", "pii": "hmac"}}).source == "raw"
-    assert [plan.key_secret for plan in plans] == [None] * 4
 
 
 def test_a_pattern_that_repeats_a_group_is_tried_on_long_texts(world: World) -> None:
