@@ -214,6 +214,8 @@ class Measured:
     """All paths, with the kinds they had."""
     seen: Sequence[Seen]
     """The paths that hold a value."""
+    has_more: bool = False
+    """Whether there are more paths than are told of."""
 
 
 @dataclass(frozen=True)

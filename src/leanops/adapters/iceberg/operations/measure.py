@@ -1,7 +1,8 @@
 """What the events of RAW hold, path by path, as tasks that each read some files."""
 
+import pickle
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import reduce
 
@@ -9,17 +10,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from leanops.adapters.iceberg.batches.plan import groups
-from leanops.adapters.iceberg.batches.runner import Runner
+from leanops.adapters.iceberg.batches.runner import Runner, portable
 from leanops.adapters.iceberg.options import TaskRules
-from leanops.adapters.iceberg.tasks.held import part_numbers
+from leanops.adapters.iceberg.tasks.held import part_numbers, together
 from leanops.adapters.iceberg.tasks.places import Place
-from leanops.adapters.iceberg.tasks.raw import cells_of, raw_pieces, sampled_kinds
-from leanops.domain.payload.flatten import Kind
+from leanops.adapters.iceberg.tasks.raw import PARTS_OF_MEMORY, cells_of, raw_pieces, sampled_kinds
+from leanops.domain.payload.flatten import NULL, Kind
+from leanops.domain.schema.infer import Seen
 from leanops.ports.engine import Events, Measured, union
 from leanops.transforms.flatten import FlattenPlan, Telling, observed_kinds
 from leanops.transforms.schemas.figures import Figures, figures
 
 _SHARES = 1_000_000
+_MOST_PATHS = 10_000
+"""So many paths are told of beside those of the first events, the first ones in their order."""
 
 
 @dataclass(frozen=True)
@@ -32,37 +36,35 @@ class MeasureUnit:
 
 
 @dataclass(frozen=True)
-class _Part:
-    """What the events of some files hold."""
+class _Told:
+    """What the driver is told of the events of some files, beside the figures of their paths."""
 
     counts: Mapping[str, int]
     kinds: Mapping[str, set[Kind]]
-    paths: Mapping[str, Figures]
 
-    def plus(self, other: "_Part") -> "_Part":
-        paths = {path: self.paths.get(path, Figures()) for path in {**self.paths, **other.paths}}
-        return _Part(
-            Counter(self.counts) + Counter(other.counts),
-            union((self.kinds, other.kinds)),
-            {path: found.plus(other.paths.get(path, Figures())) for path, found in paths.items()},
-        )
+    def plus(self, other: "_Told") -> "_Told":
+        return _Told(Counter(self.counts) + Counter(other.counts), union((self.kinds, other.kinds)))
 
 
 def measure(runner: Runner, rules: TaskRules, raw: Place, events: Events) -> Measured:
     """What events hold: all of them, or about a share."""
     plan = plan_of(raw, events, rules.task_memory)
+    # One more is told of than is kept: so it shows whether there are any.
+    telling = Telling(frozenset(plan.expected), _MOST_PATHS + 1)
     units = [
         MeasureUnit(replace(raw, files=part), events.share, rules.task_memory) for part in groups(raw.files, rules)
     ]
-    parts = []
-    for answer in runner.run(_Measure(plan), units):
+    parts = runner.cores
+    shuffled = runner.shuffle(_Spread(replace(plan, telling=telling), telling, parts), units, parts)
+    told = reduce(_Told.plus, map(_read, shuffled.part(parts)))
+    kept = replace(telling, most=_MOST_PATHS).bounded({**told.kinds})
+    seen = list[Seen]()
+    for answer in shuffled.gather(_gathered, range(parts)):
         if isinstance(answer, Exception):
             raise answer
-        parts.append(answer)
-    whole = reduce(_Part.plus, parts)
-    kinds = {**{path: set[Kind]() for path in plan.expected}, **whole.kinds}
-    seen = [found.seen(path, kinds[path]) for path, found in whole.paths.items() if found.events]
-    return Measured(whole.counts, kinds, sorted(seen, key=lambda one: one.path.encode()))
+        seen += (replace(one, kinds=frozenset(kept[one.path] - {NULL})) for one in answer if one.path in kept)
+    kinds = {**{path: set[Kind]() for path in plan.expected}, **kept}
+    return Measured(told.counts, kinds, sorted(seen, key=lambda one: one.path.encode()), len(kept) < len(told.kinds))
 
 
 def plan_of(raw: Place, events: Events, memory: int, telling: Telling | None = None) -> FlattenPlan:
@@ -108,28 +110,85 @@ def counts_of(cells: pa.Table) -> Counter[str]:
 
 
 @dataclass(frozen=True)
-class _Measure:
-    """The function of the tasks, with the key of HMACs in the plan: it travels with the code."""
+class _Spread:
+    """Reads files and gives the figures of each path to a part, and under `parts` what the driver is told.
+
+    It has the key of HMACs in the plan, which so travels with the code.
+    """
 
     plan: FlattenPlan
+    telling: Telling
+    parts: int
 
-    def __call__(self, unit: MeasureUnit) -> _Part:
-        whole = _Part({}, {}, {})
+    def __call__(self, unit: MeasureUnit) -> Iterator[tuple[int, bytes]]:
+        try:
+            yield from self._given(unit)
+        except Exception as failure:  # noqa: BLE001 - raised again on the driver
+            yield self.parts, pickle.dumps(portable(failure))
+
+    def _given(self, unit: MeasureUnit) -> Iterator[tuple[int, bytes]]:
+        reading, found = _Reading(self.plan, self.telling), dict[int, Figures]()
+        for cells in together(reading.cells(unit), unit.memory // PARTS_OF_MEMORY):
+            for number, some in figures(*(column.combine_chunks() for column in cells.columns)).items():
+                found[number] = found[number].plus(some) if number in found else some
+        told = {path: found[number] for path, number in reading.numbers.items() if path in reading.told.kinds}
+        parts = part_numbers(pa.chunked_array([list(told)], pa.string()), self.parts).tolist()
+        for part in set(parts):
+            given = {path: one for (path, one), its in zip(told.items(), parts, strict=True) if its == part}
+            yield part, pickle.dumps(given)
+        yield self.parts, pickle.dumps(reading.told)
+
+
+class _Reading:
+    """The cells of a unit one below the other, each with the number of its path, and what there is to tell of them."""
+
+    def __init__(self, plan: FlattenPlan, telling: Telling) -> None:
+        self._plan, self._telling = plan, telling
+        self.numbers: dict[str, int] = {}
+        self.told = _Told({}, {})
+
+    def cells(self, unit: MeasureUnit) -> Iterator[pa.Table]:
         for raw in sampled(unit):
-            cells = cells_of(raw, self.plan)
+            cells = cells_of(raw, self._plan)
             kinds = observed_kinds(cells.column("observed").drop_null().to_pylist())
+            told = self.told.plus(_Told(counts_of(cells), kinds))
+            self.told = replace(told, kinds=self._telling.bounded({**told.kinds}))
             events = cells.filter(cells.column("rule").is_null())
-            whole = whole.plus(_Part(counts_of(cells), kinds, dict(_measured(events, self.plan))))
-        return whole
+            for paths, texts in self._columns(events):
+                yield self._numbered(paths, texts)
+
+    def _columns(self, events: pa.Table) -> Iterator[tuple[pa.Array, pa.Array]]:
+        """Paths and texts of some cells each."""
+        for path, column in zip(self._plan.expected, self._plan.columns, strict=True):
+            texts = events.column(column).drop_null().combine_chunks()
+            if len(texts):
+                yield pa.repeat(path, len(texts)), texts
+        others = events.column("extra").drop_null().combine_chunks()
+        if len(others):
+            first, last = others.offsets[0].as_py(), others.offsets[-1].as_py()
+            yield others.keys[first:last], others.items[first:last]
+
+    def _numbered(self, paths: pa.Array, texts: pa.Array) -> pa.Table:
+        """The cells of paths that are told of; no other can become one of them later."""
+        encoded = paths.dictionary_encode()
+        names = [path if path in self.told.kinds else None for path in encoded.dictionary.to_pylist()]
+        numbers = [None if path is None else self.numbers.setdefault(path, len(self.numbers)) for path in names]
+        cells = pa.table({"path": pa.array(numbers, pa.int64()).take(encoded.indices), "text": texts})
+        return cells.filter(cells.column("path").is_valid())
 
 
-def _measured(events: pa.Table, plan: FlattenPlan) -> Iterator[tuple[str, Figures]]:
-    for path, column in zip(plan.expected, plan.columns, strict=True):
-        yield path, figures(events.column(column).combine_chunks())
-    others: dict[str, list[str]] = {}
-    for row in events.column("extra").drop_null().to_pylist():
-        for path, text in row:
-            others.setdefault(path, []).append(text)
-    for path, texts in others.items():
-        if path not in plan.expected:
-            yield path, figures(pa.array(texts, pa.string()))
+def _read(packed: bytes) -> _Told:
+    """What a task tells; raises what it failed with."""
+    told: _Told | Exception = pickle.loads(packed)
+    if isinstance(told, Exception):
+        raise told
+    return told
+
+
+def _gathered(_part: int, given: Iterable[bytes]) -> list[Seen]:
+    """What is known of the paths of a part; of their kinds the driver knows."""
+    found = dict[str, Figures]()
+    for some in map(pickle.loads, given):
+        for path, one in some.items():
+            found[path] = found[path].plus(one) if path in found else one
+    return [one.seen(path, set()) for path, one in found.items()]
