@@ -1,6 +1,6 @@
 """The work on rows: what a use case asks for, what was written for it, and what rows answer before a deployment."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
 from typing import Any, ClassVar, Protocol
@@ -200,8 +200,8 @@ class Events:
     limits: Limits
     column_limits: ColumnLimits
     share: float = 1.0
-    secret: bytes | None = field(default=None, repr=False)
-    """The key of HMACs."""
+    secret: Callable[[], bytes] | None = field(default=None, repr=False)
+    """Finds the key of HMACs, where events are read at all."""
 
 
 @dataclass(frozen=True)
@@ -214,6 +214,8 @@ class Measured:
     """All paths, with the kinds they had."""
     seen: Sequence[Seen]
     """The paths that hold a value."""
+    has_more: bool = False
+    """Whether there are more paths than these."""
 
 
 @dataclass(frozen=True)

@@ -90,15 +90,15 @@ def renewed(stored: pa.Table, new: pa.Table) -> pa.Table:
 
 
 def changed(rows: pa.Table, change: Hide | ForgetKeys) -> pa.Table:
-    """Those of these error rows that the change makes different, as they are after it."""
+    """These error rows as they are after the change, which leaves some of them as they were."""
     return _hidden(rows, change) if isinstance(change, Hide) else _without_keys(rows, change)
 
 
 def _without_keys(rows: pa.Table, change: ForgetKeys) -> pa.Table:
     is_before = pc.less(rows.column("schema_version"), change.before)
     has_key = pc.starts_with(rows.column("record_key"), PREFIX)
-    rows = rows.filter(pc.and_(is_before, has_key).fill_null(False))
-    return _with(rows, {"record_key": pa.nulls(len(rows), pa.string())})
+    forgets = pc.and_(is_before, has_key).fill_null(False)
+    return _with(rows, {"record_key": pc.if_else(forgets, pa.scalar(None, pa.string()), rows.column("record_key"))})
 
 
 def _hidden(rows: pa.Table, change: Hide) -> pa.Table:
@@ -114,10 +114,9 @@ def _hidden(rows: pa.Table, change: Hide) -> pa.Table:
     members["value"] = pc.if_else(shows, HIDDEN, members["value"])
     # Lists that were sliced begin somewhere in the middle of all failures.
     offsets = pc.subtract(failures.offsets, failures.offsets[0])
-    structs = pa.StructArray.from_arrays(list(members.values()), fields=fields)
-    hidden = pa.ListArray.from_arrays(offsets, structs, type=failures.type, mask=failures.is_null())
-    affected = pc.unique(pc.list_parent_indices(failures).filter(shows))
-    return _with(rows, {"failures": hidden}).take(affected)
+    found = pa.StructArray.from_arrays(list(members.values()), fields=fields)
+    hidden = pa.ListArray.from_arrays(offsets, found, type=failures.type, mask=failures.is_null())
+    return _with(rows, {"failures": hidden})
 
 
 def _with(rows: pa.Table, columns: dict[str, Any]) -> pa.Table:

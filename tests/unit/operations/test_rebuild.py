@@ -63,6 +63,15 @@ def rebuilt_like_the_model(world: World, scope: Scope) -> None:
     assert_tables(world, "orders", model)
 
 
+def test_curated_is_built_anew_where_there_is_no_raw_any_more(world: World) -> None:
+    world.add("orders", plain())
+    world.publish("orders", events(0, 3))
+    world.cycle()
+    world.embedded.platform.catalog.forget(world.databases.raw_table("orders"))
+    rebuild_topic(world.platform(), "orders", scope=Scope.CURATED)
+    assert sorted(row["a"] for row in world.curated("orders")) == [0, 1, 2]
+
+
 def plain(*columns: dict[str, Any], **members: Any) -> str:
     """A schema of a topic with one value per event."""
     return schema_text(*(columns or [column("a", type="BIGINT")]), **members)

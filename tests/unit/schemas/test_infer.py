@@ -7,6 +7,9 @@ from typing import Any
 
 import pytest
 
+from leanops.adapters.iceberg.operations import measure
+from leanops.adapters.iceberg.options import TaskRules
+from leanops.adapters.iceberg.tasks import raw
 from leanops.domain.errors import UsageError
 from leanops.domain.schema.model import schema_from_json
 from leanops.usecases.schemas.infer import Inferred, infer_schema
@@ -138,3 +141,31 @@ def test_a_topic_without_events_says_what_to_do(world: World) -> None:
     world.add("orders")
     with pytest.raises(UsageError, match="publish some"):
         _infer(world)
+
+
+def test_many_small_tasks_infer_what_one_does(world: World) -> None:
+    world.add("orders")
+    rows = _rows()
+    for first in range(0, EVENTS, 10):
+        world.publish("orders", rows[first : first + 10])
+    whole = _infer(world)
+    world.tasks = TaskRules(task_rows=5, task_memory=4_000)
+    assert _infer(world) == whole
+
+
+@pytest.mark.parametrize(("most", "has_more"), [(20, False), (19, True), (3, True)])
+def test_of_too_many_paths_those_of_the_first_events_are_told_and_a_bounded_number_of_others(
+    world: World, monkeypatch: pytest.MonkeyPatch, most: int, has_more: bool
+) -> None:
+    monkeypatch.setattr(measure, "_MOST_PATHS", most)
+    monkeypatch.setattr(raw, "SAMPLE", 5)
+    world.tasks = TaskRules(task_memory=2_000)
+    world.add("orders")
+    users = [{"users": {f"u{number:02d}": number}, "z": 1} for number in range(20)]
+    payloads = [*([{"z": 1}] * 5), *users[10:], *users[:10]]
+    rows = [RawRow(f"m{at}", START, "orders", json.dumps(one), LANDED + at) for at, one in enumerate(payloads)]
+    world.publish("orders", rows)
+    found = _infer(world)
+    assert [column.path for column in found.columns] == [*(f"$.users.u{at:02d}" for at in range(most)), "$.z"]
+    assert {column.path: column.events for column in found.columns}["$.z"] == 25
+    assert any("because there are too many" in note for note in found.notes) == has_more

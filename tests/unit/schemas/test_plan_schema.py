@@ -238,6 +238,17 @@ def test_keys_that_another_version_wins_and_rows_with_another_time_or_period_are
     assert (same.source, same.changed) == ("raw", 0)
 
 
+def test_columns_that_no_row_has_yet_are_planned_as_empty(world: World) -> None:
+    world.add("orders", json.dumps(_schema({"name": "a"}, {"name": "b"})))
+    world.publish("orders", [_sent(1, {"a": "x", "b": "y"})])
+    world.cycle()
+    names = world.databases.standardized_table("orders"), world.databases.curated_table("orders")
+    for name in names:
+        world.embedded.platform.catalog.alter(name, {"late": ("string", "$.late"), "day": ("date", "$.day")})
+    plan = _plan(world, _schema({"name": "a"}, {"name": "b"}, {"name": "late"}, {"name": "day", "type": "DATE"}))
+    assert (plan.source, plan.judged, plan.changed, plan.failing) == ("standardized", 1, 0, 0)
+
+
 def test_a_row_that_lacks_two_critical_values_is_one_that_lacks_any(world: World) -> None:
     world.add("orders")
     world.publish("orders", [_sent(1, {}), _sent(2, {"a": "x"}), _sent(3, {"a": "x", "b": "y"})])

@@ -17,10 +17,11 @@ from pyiceberg.table.metadata import TableMetadata
 
 _syncfs = getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None)
 
-REMEMBERED_SNAPSHOTS = 20_000
-"""Each takes some 6 KB."""
-REMEMBERED_WRITES = 100
-"""Whoever commits loads the table again soon."""
+READ_SNAPSHOTS, WRITTEN_SNAPSHOTS = 20_000, 5_000
+"""How many snapshots are remembered of tables that were read, and of commits: who makes one loads the table again soon.
+
+Each takes some 6 KB.
+"""
 
 
 def sync_filesystem(folder: Path) -> None:
@@ -40,6 +41,47 @@ class NothingCommittedError(OSError):
     """What a commit needs could not be written, so it was not tried."""
 
 
+class Remembered:
+    """The metadata used last, at least one, and others up to so many snapshots together; under names of any kind."""
+
+    def __init__(self, most: int) -> None:
+        self._most, self._held, self._lock = most, 0, threading.Lock()
+        self._by_name: OrderedDict[tuple[str, ...], tuple[str, TableMetadata]] = OrderedDict()
+
+    def find(self, name: tuple[str, ...], location: str) -> TableMetadata | None:
+        """What is under a name, if it is the metadata at this location."""
+        with self._lock:
+            known = self._by_name.get(name)
+            if known is None or known[0] != location:
+                return None
+            self._by_name.move_to_end(name)
+            return known[1]
+
+    def put(self, name: tuple[str, ...], location: str, metadata: TableMetadata) -> None:
+        """Remember metadata under a name, instead of what was there."""
+        with self._lock:
+            self._remove(name)
+            self._by_name[name] = location, metadata
+            self._held += _weight(metadata)
+            while self._held > self._most and len(self._by_name) > 1:
+                self._remove(next(iter(self._by_name)))
+
+    def take(self, name: tuple[str, ...]) -> TableMetadata | None:
+        """What is under a name, and no longer is."""
+        with self._lock:
+            return self._remove(name)
+
+    def _remove(self, name: tuple[str, ...]) -> TableMetadata | None:
+        _, metadata = self._by_name.pop(name, ("", None))
+        self._held -= _weight(metadata) if metadata else 0
+        return metadata
+
+
+def _weight(metadata: TableMetadata) -> int:
+    """A table without a snapshot has something to remember, too."""
+    return 1 + len(metadata.snapshots)
+
+
 class LocalCatalog(SqlCatalog):
     """PyIceberg's SQL catalog in a folder; what a row points at is on disk before the row is.
 
@@ -50,9 +92,7 @@ class LocalCatalog(SqlCatalog):
     def __init__(self, name: str, home: Path, sync: Callable[[Path], None] = sync_filesystem) -> None:
         self._warehouse, self._sync = home / "warehouse", sync
         self._warehouse.mkdir(parents=True, exist_ok=True)
-        self._read: OrderedDict[tuple[str, ...], tuple[str, TableMetadata]] = OrderedDict()
-        self._written: OrderedDict[str, TableMetadata] = OrderedDict()
-        self._reading = threading.Lock()
+        self._read, self._written = Remembered(READ_SNAPSHOTS), Remembered(WRITTEN_SNAPSHOTS)
         super().__init__(name, uri=f"sqlite:///{home}/catalog.db?timeout=30", warehouse=f"file://{self._warehouse}")
         sa.event.listen(self.engine, "connect", _sync_every_commit)
         # The connection that looked for the tables was opened before.
@@ -64,21 +104,12 @@ class LocalCatalog(SqlCatalog):
             (orm_table.table_namespace or "", orm_table.table_name or ""),
             orm_table.metadata_location or "",
         )
-        with self._reading:
-            known = self._read.get(name)
-            metadata = known[1] if known and known[0] == location else self._written.pop(location, None)
+        metadata = self._read.find(name, location)
         if metadata is None:
-            metadata = super()._convert_orm_to_iceberg(orm_table).metadata
-        self._remember(name, location, metadata)
+            metadata = self._written.take((location,)) or super()._convert_orm_to_iceberg(orm_table).metadata
+            self._read.put(name, location, metadata)
         identifier = (*Catalog.identifier_to_tuple(name[0]), name[1])
         return Table(identifier, metadata, location, self._load_file_io(metadata.properties, location), self)
-
-    def _remember(self, name: tuple[str, ...], location: str, metadata: TableMetadata) -> None:
-        with self._reading:
-            self._read[name] = location, metadata
-            self._read.move_to_end(name)
-            while sum(len(known.snapshots) for _, known in self._read.values()) > REMEMBERED_SNAPSHOTS:
-                self._read.popitem(last=False)
 
     def _write_metadata(self, metadata: TableMetadata, io: FileIO, metadata_path: str) -> None:  # type: ignore[override]
         """The last file of a commit, after which PyIceberg writes the row."""
@@ -87,10 +118,7 @@ class LocalCatalog(SqlCatalog):
             self._sync(self._warehouse)
         except OSError as failure:
             raise NothingCommittedError(failure.errno, failure.strerror, failure.filename) from failure
-        with self._reading:
-            self._written[metadata_path] = metadata
-            while len(self._written) > REMEMBERED_WRITES:
-                self._written.popitem(last=False)
+        self._written.put((metadata_path,), metadata_path, metadata)
 
 
 def _sync_every_commit(connection: sqlite3.Connection, _: object) -> None:

@@ -19,6 +19,7 @@ from leanops.transforms.schemas.shapes import SHAPES, shapes
 
 _MOST_HASHES = 4_096
 _Hashes = np.ndarray[Any, np.dtype[np.uint64]]
+_Numbers = np.ndarray[Any, np.dtype[np.int64]]
 _NO_HASHES: _Hashes = np.empty(0, np.uint64)
 
 
@@ -75,27 +76,48 @@ class Figures:
         )
 
 
-def figures(texts: pa.Array) -> Figures:
-    """What is known of these texts; NULLs are left out."""
-    texts = texts.drop_null()
+def figures(numbers: pa.Array, texts: pa.Array) -> dict[int, Figures]:
+    """What is known of texts, none of them NULL, under the number of the path that each is from."""
     if not len(texts):
-        return Figures()
+        return {}
+    # The same text often comes again, and each is tried once, whatever path it is from.
+    encoded = texts.dictionary_encode()
+    distinct, cells = encoded.dictionary, numbers.to_numpy().astype(np.int64) * len(encoded.dictionary)
+    pairs, times = np.unique(cells + encoded.indices.to_numpy(), return_counts=True)
+    paths, at = np.divmod(pairs, len(distinct))
+    found, starts = np.unique(paths, return_index=True)
     flags = {
-        **{name: cast(texts, *tried).is_valid() for name, tried in candidates().items()},
-        **shapes(texts),
-        "blank": pc.invert(pc.match_substring_regex(texts, NOT_BLANK)),
+        **{name: cast(distinct, *tried).is_valid() for name, tried in candidates().items()},
+        **shapes(distinct),
+        "blank": pc.invert(pc.match_substring_regex(distinct, NOT_BLANK)),
     }
-    whole = pc.min_max(cast(texts, ColumnType("BIGINT"))).as_py()
-    largest = pc.max(pc.abs(cast(texts, ColumnType("DOUBLE")))).as_py()
-    return Figures(
-        events=len(texts),
-        counts={name: int(pc.sum(flag).as_py() or 0) for name, flag in flags.items()},
-        longest=pc.max(pc.utf8_length(texts)).as_py(),
-        least=whole["min"],
-        greatest=whole["max"],
-        largest=largest or 0.0,
-        hashes=_hashes(texts),
-    )
+    counts = {name: np.add.reduceat(times * _numpy(flag)[at], starts).tolist() for name, flag in flags.items()}
+    events = np.add.reduceat(times, starts).tolist()
+    sizes, hashes = _sizes(distinct, at, starts), np.split(_hashes(distinct)[at], starts[1:])
+    return {
+        path: Figures(
+            events=events[row],
+            counts={name: totals[row] for name, totals in counts.items()},
+            **{name: values[row] for name, values in sizes.items()},
+            hashes=np.unique(hashes[row])[:_MOST_HASHES],
+        )
+        for row, path in enumerate(found.tolist())
+    }
+
+
+def _sizes(texts: pa.Array, at: _Numbers, starts: _Numbers) -> dict[str, list[Any]]:
+    """How long and how large the texts of each path are; those of a path are beside each other."""
+    whole, largest = cast(texts, ColumnType("BIGINT")), pc.abs(cast(texts, ColumnType("DOUBLE")))
+    is_whole = np.logical_or.reduceat(_numpy(whole.is_valid())[at], starts).tolist()
+    bounds = np.iinfo(np.int64)
+    least = np.minimum.reduceat(_numpy(whole.fill_null(bounds.max))[at], starts).tolist()
+    greatest = np.maximum.reduceat(_numpy(whole.fill_null(bounds.min))[at], starts).tolist()
+    return {
+        "longest": np.maximum.reduceat(_numpy(pc.utf8_length(texts))[at], starts).tolist(),
+        "least": [value if known else None for value, known in zip(least, is_whole, strict=True)],
+        "greatest": [value if known else None for value, known in zip(greatest, is_whole, strict=True)],
+        "largest": np.fmax.reduceat(_numpy(largest.fill_null(0.0))[at], starts).tolist(),
+    }
 
 
 def _digits(largest: float) -> int:
@@ -103,12 +125,16 @@ def _digits(largest: float) -> int:
     return math.floor(math.log10(largest)) + 1 if largest and math.isfinite(largest) else 0
 
 
-def _hashes(texts: pa.Array) -> _Hashes:
-    distinct = pc.unique(texts).to_pylist()
-    numbers = np.fromiter((crc32(text.encode()) for text in distinct), np.uint64, len(distinct))
+def _hashes(distinct: pa.Array) -> _Hashes:
+    numbers = np.fromiter((crc32(text.encode()) for text in distinct.to_pylist()), np.uint64, len(distinct))
     # Sums of texts that are alike are alike; a hash may lie anywhere.
     with np.errstate(over="ignore"):
         numbers += np.uint64(0x9E3779B97F4A7C15)
         for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
             numbers = (numbers ^ (numbers >> np.uint64(shift))) * np.uint64(factor)
-    return np.unique(numbers ^ (numbers >> np.uint64(31)))[:_MOST_HASHES]
+    hashes: _Hashes = numbers ^ (numbers >> np.uint64(31))
+    return hashes
+
+
+def _numpy(values: pa.Array) -> Any:
+    return values.to_numpy(zero_copy_only=False)

@@ -188,7 +188,7 @@ def live_rows(rows: pa.Table, both: Both) -> pa.Table:
     known, nothing = both.live or {}, pa.array([], pa.string())
 
     def value(column: PayloadColumn) -> pa.Array:
-        if column.name not in known:
+        if column.name not in known or column.name not in rows.column_names:
             return pa.nulls(len(rows), pa.string())
         stored = rows.column(column.name)
         if not both.is_compared(column.name) or column.pii in ("hmac", "drop"):

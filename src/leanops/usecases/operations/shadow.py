@@ -108,9 +108,9 @@ class Shadow:
         return self.view(self.live_standardized), self.operation.standardized.head
 
     def raw_rows(self) -> TableAt:
-        """RAW as far as the operation reads it."""
-        assert self.operation.raw is not None
-        return TableAt(self.raw, self.operation.raw.head)
+        """RAW as far as the operation reads it; nothing where there was none."""
+        raw = self.operation.raw
+        return TableAt(self.raw, raw.head if raw else None)
 
     @property
     def keeps_keys(self) -> bool:

@@ -1,7 +1,7 @@
 """Proposes a first schema from what the events in RAW hold, read by the casts of the cycle itself."""
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from leanops.domain.errors import UsageError
@@ -15,6 +15,7 @@ from leanops.usecases.topics.registry import find_topic
 
 SAMPLE = 100_000
 """About how many events are read by default."""
+_TOO_MANY = "left out: paths that the first events do not have, because there are too many"
 
 
 @dataclass(frozen=True)
@@ -59,6 +60,8 @@ def _inferred(topic: str, table_name: str, measured: Measured, *, is_sample: boo
     if not seen:
         raise UsageError(f"no event of topic {topic!r} holds a value; see: leanops errors list --topic {topic}")
     proposal = propose(seen, good, good - counts.get("missing_keys", 0))
+    if measured.has_more:
+        proposal = replace(proposal, notes=(*proposal.notes, _TOO_MANY))
     text = proposed_text(table_name, proposal)
     schema_from_json(text, "the proposal")
     return Inferred(

@@ -1,5 +1,7 @@
 """RAW as a schema would read it, before it is deployed."""
 
+from functools import partial
+
 from leanops.domain.schema.model import Keys
 from leanops.domain.table.history import TableView
 from leanops.ports.engine import Events, TableAt
@@ -14,7 +16,8 @@ def raw_rows(raw: TableView | None) -> int:
 
 
 def events_of(platform: Platform, topic: str, raw: TableView, keys: Keys, share: float) -> Events:
-    """The events of RAW at its head, or about a share of them."""
+    """The events of RAW at its head, or about a share of them; the key of HMACs is asked for when they are read."""
     rules = platform.rules
-    secret = secret_key(platform, topic) if keys.pii else None
-    return Events(TableAt(raw.name, raw.head), keys, rules.limits, rules.tables, share, secret)
+    return Events(
+        TableAt(raw.name, raw.head), keys, rules.limits, rules.tables, share, partial(secret_key, platform, topic)
+    )

@@ -154,6 +154,15 @@ def test_a_new_table_that_has_a_key_twice_is_refused(tables: Tables, same_keys: 
         tables.engine.compare(work)
 
 
+@pytest.mark.parametrize("same_keys", [True, False])
+def test_a_new_table_with_a_row_that_has_no_key_is_refused(tables: Tables, same_keys: bool) -> None:
+    chance, nothing = random.Random(1), TableAt("db.none", None)
+    new = tables.write("new", [curated("a", "m1"), {**curated("", "m2"), "idempotency_key": None}], chance)
+    work = Curations("orders", new, nothing, nothing, nothing, nothing, nothing, same_keys)
+    with pytest.raises(UnbalancedBatchError, match="built 2 rows for 1 key;"):
+        tables.engine.compare(work)
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_rows_whose_event_has_left_raw_are_written_again_as_those_of_the_batch(tables: Tables, seed: int) -> None:
     chance = random.Random(seed)

@@ -1,10 +1,12 @@
 """Error rows that change: which do, which do not, and what happens beside other writers."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 from pyiceberg.catalog import Catalog
 
@@ -16,7 +18,7 @@ from leanops.domain.errors import CommitRefusedError
 from leanops.domain.failures import HIDDEN, ForgetKeys, Hide
 from leanops.domain.table.definitions import ERRORS
 from leanops.ports.engine import TableAt
-from tests.unit.adapters.batches.tables import catalog_in
+from tests.unit.adapters.batches.tables import catalog_in, summary_of
 
 DAY = datetime(2026, 3, 1, 12, tzinfo=UTC)
 NAME, SHADOW = "db.errors", "db.shadow"
@@ -105,6 +107,70 @@ def test_a_row_that_fails_again_keeps_what_people_said_of_it(catalog: Catalog) -
     assert found.pop(("other", "other"))[1] == 1
     assert sorted(name for _, name in found) == [f"new{at}" for at in range(7)]
     assert {one[1] for one in found.values()} == {1}
+
+
+def held(catalog: Catalog) -> str:
+    """All that the live data files of the table hold, dead rows too."""
+    files = {task.file.file_path.removeprefix("file://") for task in catalog.load_table(NAME).scan().plan_files()}
+    return "".join(str(pq.read_table(path).to_pylist()) for path in sorted(files))
+
+
+def summary_now(catalog: Catalog) -> Mapping[str, str]:
+    table = catalog.load_table(NAME)
+    head = table.metadata.current_snapshot_id
+    assert head is not None
+    return summary_of(table, head)
+
+
+def test_no_live_file_holds_a_hidden_value_or_a_forgotten_key_any_more(catalog: Catalog) -> None:
+    append(catalog, NAME, [row("a"), row("b", [AGE], record_key=None), row("c")], [row("d", [AGE], record_key=None)])
+    append(catalog, NAME, [row("dead"), row("f", topic_name="other")])
+    source = append(catalog, SHADOW, [row("dead", [AGE], batch_id="b2", record_key=None)])
+    engine = engine_on(catalog)
+    engine.put_errors(source, NAME, "orders")
+    before = {task.file.file_path for task in catalog.load_table(NAME).scan().plan_files()}
+    engine.change_errors(NAME, "orders", Hide(("email",), ()))
+    assert held(catalog).count(EMAIL["value"]) == 1, "that of the other topic"
+    table = catalog.load_table(NAME)
+    kept = before & {task.file.file_path for task in table.scan().plan_files()}
+    assert len(kept) == 3, "files that hold no such value stay"
+    found = summary_now(catalog)
+    assert found["operation"] == "overwrite"
+    assert (found["added-records"], found["deleted-records"], found["total-records"]) == ("3", "4", "6")
+    assert (found["total-position-deletes"], found["total-delete-files"]) == ("0", "0")
+    assert found["removed-position-deletes"] == "1"
+    assert len(rows_of(catalog, "failures")) == 6
+    engine.change_errors(NAME, "orders", ForgetKeys(2))
+    assert held(catalog).count("key:k") == 1
+    assert {key for (topic, _), (key,) in rows_of(catalog, "record_key").items() if topic == "orders"} == {None}
+
+
+def test_rows_of_other_topics_in_the_same_file_stay_and_so_do_deletes_of_other_files(tmp_path: Path) -> None:
+    with catalog_in(tmp_path / "mixed") as catalog:
+        for name in (NAME, SHADOW):
+            IcebergCatalog(catalog).create(name, replace(ERRORS, partition_by=()))
+        rows = [[row(f"a{at}", [EMAIL if at == 3 else AGE]), row(f"b{at}", topic_name="other")] for at in range(22)]
+        append(catalog, NAME, *rows)
+        source = append(catalog, SHADOW, [row(f"a{at}", [AGE], batch_id="b2") for at in range(22)])
+        engine = TaskEngine(catalog, InProcess())
+        engine.put_errors(source, NAME, "orders")
+        assert summary_now(catalog)["added-delete-files"] == "1", "which names more files than one"
+        before = rows_of(catalog, "failures", "attempts")
+        engine.change_errors(NAME, "orders", Hide(("email",), ()))
+        assert rows_of(catalog, "failures", "attempts") == before
+        assert held(catalog).count(EMAIL["value"]) == 22, "those of the other topic"
+        assert summary_now(catalog)["total-delete-files"] == "1"
+        assert summary_now(catalog)["deleted-data-files"] == "1"
+
+
+def test_an_empty_table_of_error_rows_brings_nothing(catalog: Catalog) -> None:
+    append(catalog, NAME, [row("a")])
+    before = catalog.load_table(NAME).metadata.current_snapshot_id
+    IcebergCatalog(catalog).mark(SHADOW, {})
+    source = append(catalog, SHADOW)
+    assert source.snapshot is not None
+    engine_on(catalog).put_errors(source, NAME, "orders")
+    assert catalog.load_table(NAME).metadata.current_snapshot_id == before
 
 
 class Meanwhile(InProcess):

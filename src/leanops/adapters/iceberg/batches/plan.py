@@ -119,7 +119,7 @@ class Tables:
         if at.snapshot is None:
             return NOWHERE
         table = self._table(at.table)
-        return Place(Layout.of(table), tuple(stored_files(table, at.snapshot, ())))
+        return Place(Layout.of(table, at.snapshot), tuple(stored_files(table, at.snapshot, ())))
 
     def fold(self, fold: Fold) -> list[FoldUnit]:
         """What is worth folding in a table."""

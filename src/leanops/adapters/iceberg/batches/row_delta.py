@@ -87,14 +87,18 @@ def commit_on_any_head(
     delete_files: Sequence[DataFile],
     summary: Mapping[str, str],
     guard: Callable[[Table], None] = lambda _: None,
+    removed: Collection[str] = (),
 ) -> int:
-    """One snapshot with these files on whatever head the table has; its id. `guard` sees each head and may raise."""
-    operation = Operation.OVERWRITE if delete_files else Operation.APPEND
+    """One snapshot with these files on whatever head the table has; its id. `guard` sees each head and may raise.
+
+    With removed files, which must be files of that head, rows of the table change: it is no compaction.
+    """
+    operation = Operation.OVERWRITE if delete_files or removed else Operation.APPEND
 
     def commit() -> int:
         table = _load(catalog, name)
         guard(table)
-        return _Commit(table, operation, summary).run(data_files, delete_files)
+        return _Commit(table, operation, summary).run(data_files, delete_files, frozenset(removed))
 
     retrying = Retrying(
         retry=retry_if_exception_type(CommitFailedException),

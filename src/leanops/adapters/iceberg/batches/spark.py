@@ -25,7 +25,7 @@ class SparkRunner:
 
     def shuffle(self, spread: Spread[Item], items: Sequence[Item], parts: int) -> Shuffled:
         context = self._session().sparkContext
-        pairs = context.parallelize(items, len(items)).flatMap(spread)
+        pairs = context.parallelize(items, max(1, len(items))).flatMap(spread)
         return _OnSpark(context, pairs, parts)
 
     @property

@@ -57,13 +57,14 @@ def compare(runner: Runner, rules: TaskRules, places: Places, *, topic: str, sam
     else:
         messages = matched(runner, rules, Texts(places.live, _MESSAGE), by_message, _is_refused_or_retired)
         keys = matched(runner, rules, Texts(places.live, _KEY, _at(messages, places)), by_key)
-    _check_keys(topic, *keys.totals[_NEW])
     # Both have the same rows in the same order.
     fails = keys.has(_FAILED) | messages.has(_UNREAD) if same_keys else np.ones(len(keys.rows), bool)
     # A key that was behind, and whose version RAW no longer has, could not be judged again.
     is_explained = fails & (messages.has(_RAW) | messages.has(_CURRENT))
     is_gone = ~is_explained & ~keys.has(_CURRENT)
     (before, old), (after, new) = (_measured(runner, rules, place) for place in (places.live, places.new))
+    # A row without a key is none of those that were counted.
+    _check_keys(topic, after, keys.totals[_NEW][1])
     some = ~is_explained if not is_explained.all() else is_explained
     return Comparison(
         rows_before=before,

@@ -17,9 +17,9 @@ from leanops.adapters.iceberg.batches.runner import Runner
 from leanops.adapters.iceberg.options import TaskRules
 from leanops.adapters.iceberg.tasks.held import joined, part_numbers, together
 from leanops.adapters.iceberg.tasks.places import FILE, Place, stored_rows
-from leanops.adapters.iceberg.tasks.rows import POSITION, ROWS_OF_PAYLOADS, DeadRows, live_pieces
+from leanops.adapters.iceberg.tasks.rows import POSITION, ROWS_OF_PAYLOADS, DeadRows, chosen_pieces, live_pieces
 from leanops.adapters.iceberg.tasks.stored import Layout, Positions, StoredFile
-from leanops.adapters.iceberg.tasks.written import remove_files, write_both
+from leanops.adapters.iceberg.tasks.written import remove_files, write_both, write_rows
 from leanops.domain.errors import CommitRefusedError, CommitUnknownError
 from leanops.domain.failures import ForgetKeys, Hide
 from leanops.ports.engine import Written
@@ -27,6 +27,8 @@ from leanops.transforms.quarantine import changed, renewed
 
 _TRIES = 5
 _ID = "error_id"
+_DECISIVE = ("topic_name", "record_key", "failures", "schema_version")
+"""What decides whether a row changes, and all that changes in it."""
 
 
 @dataclass(frozen=True)
@@ -46,10 +48,31 @@ class PutUnit:
     topic: str
     source: Place
     target: Place
-    memory: int
     part: int = 0
     parts: int = 1
     """A task does the rows of its part."""
+
+
+@dataclass(frozen=True)
+class Rewritten:
+    """What a task wrote, and the data files whose live rows it has written again."""
+
+    written: Written
+    removed: frozenset[str] = frozenset()
+
+    def plus(self, other: "Rewritten") -> "Rewritten":
+        return Rewritten(self.written.plus(other.written), self.removed | other.removed)
+
+    @property
+    def files(self) -> tuple[Any, ...]:
+        """All that was written."""
+        return (*self.written.files, *self.written.deletes)
+
+    def gone(self, files: Sequence[StoredFile]) -> frozenset[str]:
+        """What no longer counts of these files of a table: data files, and delete files that name no others."""
+        kept = {delete.path for file in files if file.path not in self.removed for delete in file.deletes}
+        gone = {delete.path for file in files if file.path in self.removed for delete in file.deletes}
+        return self.removed | (gone - kept)
 
 
 class _OvertakenError(Exception):
@@ -59,7 +82,7 @@ class _OvertakenError(Exception):
 def change_errors(
     catalog: Catalog, runner: Runner, rules: TaskRules, name: str, topic: str, change: Hide | ForgetKeys
 ) -> None:
-    """Change the error rows of a topic in one commit."""
+    """Change the error rows of a topic in one commit, after which no file of the table has what they held."""
 
     def units(place: Place) -> list[Any]:
         files = (part for part in groups(place.files, rules) if part)
@@ -70,10 +93,10 @@ def change_errors(
 
 def put_errors(catalog: Catalog, runner: Runner, rules: TaskRules, source: Place, name: str, topic: str) -> None:
     """Bring error rows into a table in one commit, each once."""
-    parts = max(1, -(-sum(file.rows for file in source.files) // rules.task_rows))
+    parts = -(-sum(file.rows for file in source.files) // rules.task_rows)
 
     def units(place: Place) -> list[Any]:
-        return [PutUnit(topic, source, place, rules.task_memory, part, parts) for part in range(parts)]
+        return [PutUnit(topic, source, place, part, parts) for part in range(parts)]
 
     _commit(catalog, runner, name, topic, put_unit, units)
 
@@ -83,15 +106,16 @@ def _commit(
     runner: Runner,
     name: str,
     topic: str,
-    task: Callable[[Any], Written],
+    task: Callable[[Any], Rewritten],
     units: Callable[[Place], list[Any]],
 ) -> None:
     """Run tasks on the error rows of a topic and commit what they wrote, again if somebody changed those rows."""
     for _ in range(_TRIES):
         table = catalog.load_table(name)
         files = error_files(table, table.metadata.current_snapshot_id)(topic)
-        written = _written(table, runner.run(task, units(Place(Layout.of(table), files))))
-        if not written.files:
+        work = units(Place(Layout.of(table), files))
+        done = _whole(table, runner.run(task, work) if work else ())
+        if not done.files and not done.removed:
             return
 
         def guard(now: Table, seen: Sequence[StoredFile] = files) -> None:
@@ -100,11 +124,12 @@ def _commit(
                 raise _OvertakenError
 
         try:
-            commit_on_any_head(catalog, name, written.files, written.deletes, {}, guard)
+            written, gone = done.written, done.gone(files)
+            commit_on_any_head(catalog, name, written.files, written.deletes, {}, guard, gone)
         except CommitUnknownError:
             raise
         except Exception as failure:
-            remove_files(table.io, (*written.files, *written.deletes))
+            remove_files(table.io, done.files)
             if not isinstance(failure, _OvertakenError):
                 raise
         else:
@@ -112,35 +137,46 @@ def _commit(
     raise CommitRefusedError(f"{name}: the error rows of {topic} were changed by other writers all the time; try again")
 
 
-def _written(table: Table, parts: Sequence[Written | Exception]) -> Written:
+def _whole(table: Table, parts: Sequence[Rewritten | Exception]) -> Rewritten:
     """What all tasks wrote; where one failed nothing is left."""
-    done = [part for part in parts if isinstance(part, Written)]
-    whole = reduce(Written.plus, done, Written())
+    done = [part for part in parts if isinstance(part, Rewritten)]
+    whole = reduce(Rewritten.plus, done, Rewritten(Written()))
     failed = next((part for part in parts if isinstance(part, Exception)), None)
     if failed:
-        remove_files(table.io, (*whole.files, *whole.deletes))
+        remove_files(table.io, whole.files)
         raise failed
     return whole
 
 
-def change_unit(unit: ChangeUnit) -> Written:
-    """Error rows of some files → those that change, written again."""
+def change_unit(unit: ChangeUnit) -> Rewritten:
+    """The live rows of those files in which any row changes, dead ones too, for what is dead can still be read."""
     layout, io = unit.target.layout, unit.target.layout.io()
     columns, dead = _columns(unit.target), DeadRows(io)
-    gone = list[tuple[StoredFile, Positions]]()
+    concerned = [file for file in unit.target.files if _is_concerned(unit, file)]
 
     def rows() -> Iterator[pa.Table]:
-        for file in unit.target.files:
+        for file in concerned:
             for piece in live_pieces(io, layout, file, columns, dead=dead, at_once=ROWS_OF_PAYLOADS):
-                rows = changed(_of_topic(piece, unit.topic), unit.change)
-                gone.append((file, rows.column(POSITION).to_numpy()))
-                yield rows.drop_columns([POSITION])
+                found = piece.drop_columns([POSITION])
+                is_ours = pc.equal(found.column("topic_name"), unit.topic).fill_null(False)
+                yield changed(found.filter(is_ours), unit.change)
+                yield found.filter(pc.invert(is_ours))
 
-    files, deletes = write_both(io, layout, together(rows(), unit.memory), (), lambda: gone)
-    return Written(files=tuple(files), deletes=tuple(deletes))
+    files = write_rows(io, layout, together(rows(), unit.memory))
+    return Rewritten(Written(files=tuple(files)), frozenset(file.path for file in concerned))
 
 
-def put_unit(unit: PutUnit) -> Written:
+def _is_concerned(unit: ChangeUnit, file: StoredFile) -> bool:
+    """Whether any row of a file, dead or alive, changes."""
+    layout = unit.target.layout
+    for piece in chosen_pieces(layout.io(), layout, file, _DECISIVE, np.arange(file.rows)):
+        rows = _of_topic(piece, unit.topic)
+        if not changed(rows, unit.change).equals(rows):
+            return True
+    return False
+
+
+def put_unit(unit: PutUnit) -> Rewritten:
     """Error rows of a part → those that are new, and those that failed again."""
     layout, io = unit.target.layout, unit.target.layout.io()
     new = _first_of_each(_rows_of_part(unit))
@@ -154,7 +190,7 @@ def put_unit(unit: PutUnit) -> Written:
         is_known = pc.is_in(new.column(_ID), value_set=stored.column(_ID).combine_chunks())
         written = joined([new.filter(pc.invert(is_known)), again.drop_columns([FILE, POSITION])])
     files, deletes = write_both(io, layout, [written], (), lambda: gone)
-    return Written(files=tuple(files), deletes=tuple(deletes))
+    return Rewritten(Written(files=tuple(files), deletes=tuple(deletes)))
 
 
 def _rows_of_part(unit: PutUnit) -> pa.Table:

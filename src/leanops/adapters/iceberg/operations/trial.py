@@ -2,8 +2,9 @@
 
 import pickle
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
+from math import ceil
 
 from leanops.adapters.iceberg.batches.plan import groups
 from leanops.adapters.iceberg.batches.runner import Runner, Shuffled
@@ -15,7 +16,6 @@ from leanops.adapters.iceberg.operations.trial_tasks import (
     NOTHING,
     ROWS,
     Count,
-    Given,
     Judge,
     Read,
     ReadAndJudge,
@@ -33,6 +33,8 @@ from leanops.transforms.flatten import ReportedPaths
 from leanops.transforms.schemas.trial import Both, both_of
 
 _DEFAULTS = (DEFAULT_KEY_PATH, *DEFAULT_PERIOD_PATHS)
+_ROWS_HELD, _LIVE_ROWS_HELD = 2, 16
+"""How many rows a task can hold in place of each one it may read: whole ones, and fingerprints of those of Curated."""
 _NO_SCHEMA = Both((), (), keeps_key=True, by_key=False, live=None)
 
 
@@ -62,24 +64,24 @@ class _Work:
 
     def __init__(self, runner: Runner, rules: TaskRules, places: Places, trial: Trial) -> None:
         self.runner, self.rules, self.places, self.trial = runner, rules, places, trial
-        rows = sum(file.rows for place in (places.standardized, places.raw) for file in place.files)
-        self.parts = max(runner.cores, -(-rows // (2 * rules.task_rows)))
 
     def of_rows(self, *, with_older: bool) -> Tried:
         """Rows as Standardized has them."""
         trial = self.trial
         wanted = tuple(sorted({column.path for column in trial.new.payload_columns if column.path}))
-        trying = self._trying(trial.paths, trial.columns, wanted=wanted)
+        places = (self.places.standardized, self.places.raw) if with_older else (self.places.standardized,)
+        trying = self._trying(trial.paths, trial.columns, self._parts(*places), wanted=wanted)
         rows, live = self._units(ROWS, self.places.standardized), self._units(LIVE, self.places.curated)
         if with_older:
             assert trial.events is not None
             plan = plan_of(self.places.raw, trial.events, self.rules.task_memory, ReportedPaths(frozenset(), 0))
             trying = replace(trying, plan=plan, refuses=trial.new.policies.unknown_fields == "quarantine")
-            first = self._shuffle(Read(trying), [*rows, *self._units(CELLS, self.places.raw)])
-            _report(first, self.parts)
-            second = first.shuffle(Judge(_without_secret(trying)), Read(trying), live, self.parts)
+            first = self.runner.shuffle(Read(trying), [*rows, *self._units(CELLS, self.places.raw)], trying.parts)
+            _report(first, trying.parts)
+            later = _without_secret(trying)
+            second = first.shuffle(Judge(later), Read(later), live, trying.parts)
         else:
-            second = self._shuffle(ReadAndJudge(trying), [*rows, *live])
+            second = self.runner.shuffle(ReadAndJudge(trying), [*rows, *live], trying.parts)
         counts, report = self._counted(second, trying)
         seen = trial.paths.keys() - set(wanted) | report.seen
         return Tried(counts, tuple(report.groups.values()), trial.paths, trial.columns, seen)
@@ -92,18 +94,20 @@ class _Work:
         known = frozenset((*trial.paths, *named, *_DEFAULTS))
         reported = ReportedPaths(known, events.column_limits.columns)
         plan = plan_of(self.places.raw, events, self.rules.task_memory, reported)
-        reading = Trying(_NO_SCHEMA, {}, self.rules.task_memory, self.parts, events.share, (), plan)
-        first = self._shuffle(Read(reading), self._units(CELLS, self.places.raw))
-        report = _report(first, self.parts)
+        parts = self._parts(self.places.raw)
+        reading = Trying(_NO_SCHEMA, {}, self.rules.task_memory, parts, events.share, (), plan)
+        first = self.runner.shuffle(Read(reading), self._units(CELLS, self.places.raw), parts)
+        report = _report(first, parts)
         kinds = real_paths(report.kinds)
         exempt = [path for path in _DEFAULTS if path in kinds or path in trial.paths]
         contract = new.policies.unknown_fields
         made = plan_columns(trial.paths, kinds, [*new.named_paths, *exempt], contract, events.column_limits)
         columns = (*STANDARDIZED_SYSTEM_COLUMNS, *made.columns.values())
-        trying = self._trying(made.columns, columns, by_key=trial.keeps_key)
+        trying = self._trying(made.columns, columns, parts, by_key=trial.keeps_key)
         trying = replace(trying, plan=plan, share=events.share, refuses=bool(made.refused))
         live = self._units(LIVE, self.places.curated)
-        second = first.shuffle(Judge(_without_secret(trying), from_raw=True), Read(trying), live, self.parts)
+        later = _without_secret(trying)
+        second = first.shuffle(Judge(later, from_raw=True), Read(later), live, parts)
         counts, judged_ = self._counted(second, trying)
         return Tried(
             counts,
@@ -116,7 +120,13 @@ class _Work:
         )
 
     def _trying(
-        self, paths: Mapping[str, str], columns: Collection[str], *, wanted: tuple[str, ...] = (), by_key: bool = False
+        self,
+        paths: Mapping[str, str],
+        columns: Collection[str],
+        parts: int,
+        *,
+        wanted: tuple[str, ...] = (),
+        by_key: bool = False,
     ) -> Trying:
         trial = self.trial
         both = both_of(
@@ -129,18 +139,21 @@ class _Work:
             by_key=by_key,
             live=trial.live,
         )
-        return Trying(both, paths, self.rules.task_memory, self.parts, trial.share, wanted)
+        return Trying(both, paths, self.rules.task_memory, parts, trial.share, wanted)
+
+    def _parts(self, *places: Place) -> int:
+        """How many tasks the rows of these tables need, of which a share is read, and those of Curated beside them."""
+        read = self.trial.share * sum(file.rows for place in places for file in place.files)
+        live = sum(file.rows for file in self.places.curated.files)
+        return max(self.runner.cores, ceil((read / _ROWS_HELD + live / _LIVE_ROWS_HELD) / self.rules.task_rows))
 
     def _units(self, kind: str, place: Place) -> list[Unit]:
         return [Unit(kind, replace(place, files=part)) for part in groups(place.files, self.rules) if part]
 
-    def _shuffle(self, spread: Callable[[Unit], Given], units: Sequence[Unit]) -> Shuffled:
-        return self.runner.shuffle(spread, units, self.parts)
-
     def _counted(self, shuffled: Shuffled, trying: Trying) -> tuple[Mapping[str, int], Report]:
-        report = _report(shuffled, self.parts)
+        report = _report(shuffled, trying.parts)
         total = Counter[str]()
-        for answer in shuffled.gather(Count(trying.both, all_read=trying.share >= 1), range(self.parts)):
+        for answer in shuffled.gather(Count(trying.both, all_read=trying.share >= 1), range(trying.parts)):
             if isinstance(answer, Exception):
                 raise answer
             total.update(answer)

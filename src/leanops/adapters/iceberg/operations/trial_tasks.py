@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from leanops.adapters.iceberg.batches.runner import portable
 from leanops.adapters.iceberg.operations.measure import MeasureUnit, chosen, counts_of, sampled
-from leanops.adapters.iceberg.tasks.held import Spool, joined, packed, split, together, unpacked
+from leanops.adapters.iceberg.tasks.held import Pile, Spool, joined, packed, split, together, unpacked
 from leanops.adapters.iceberg.tasks.places import Place, pieces
 from leanops.adapters.iceberg.tasks.raw import PARTS_OF_MEMORY, cells_of
 from leanops.adapters.iceberg.tasks.rows import ROWS_OF_PAYLOADS
@@ -167,9 +167,7 @@ class Judge:
     def _judged(self, given: Iterable[bytes]) -> Given:
         trying = self.trying
         with Spool(trying.memory) as rows, Spool(trying.memory) as cells:
-            sides = {ROWS: rows, CELLS: cells}
-            for kind, what in map(pickle.loads, given):
-                sides[kind].add(unpacked(what))
+            _put_aside(given, {ROWS: rows, CELLS: cells}, trying.memory // PARTS_OF_MEMORY)
             report, tables, failing = NOTHING, list[pa.Table](), list[pa.Table]()
             refused = Counter[str]()
             for newest in self._newest(cells, refused) if self.from_raw else rows:
@@ -234,6 +232,17 @@ class Count:
         return counted(outcomes, live, self.both, all_read=self.all_read)
 
 
+def _put_aside(given: Iterable[bytes], sides: Mapping[str, Spool], most: int) -> None:
+    """Put each kind of what a part is given into its spool: many tasks give a little each, which is joined."""
+    piles = {kind: Pile(most) for kind in sides}
+    for kind, what in map(pickle.loads, given):
+        for whole in piles[kind].add(unpacked(what)):
+            sides[kind].add(whole)
+    for kind, pile in piles.items():
+        for whole in pile.rest():
+            sides[kind].add(whole)
+
+
 def _rows(trying: Trying, unit: Unit) -> Iterator[pa.Table]:
     """Rows of Standardized, or about a share of them."""
     read = together(pieces(unit.place, trying.columns, ROWS_OF_PAYLOADS), trying.memory // PARTS_OF_MEMORY)
@@ -249,7 +258,8 @@ def _live(trying: Trying, unit: Unit) -> Given:
     there = {field.name for field in unit.place.layout.schema.fields}
     payload = (column.name for column in trying.both.compared if column.name in there)
     columns = tuple(dict.fromkeys((KEY, "message_id", "last_updated_ts", "period_reference", *payload)))
-    for rows in pieces(unit.place, columns):
+    read = pieces(unit.place, columns, ROWS_OF_PAYLOADS)
+    for rows in together(read, trying.memory // PARTS_OF_MEMORY):
         yield from _given(LIVE, live_rows(rows, trying.both), trying.text, trying.parts)
 
 

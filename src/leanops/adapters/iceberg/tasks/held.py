@@ -112,19 +112,35 @@ def _row_bytes(rows: pa.Table) -> npt.NDArray[np.int64]:
     return sizes
 
 
+class Pile:
+    """Tables that are put together, in their order, into the fewest of N bytes."""
+
+    def __init__(self, most: int) -> None:
+        self._most, self._size = most, 0
+        self._held: list[pa.Table] = []
+
+    def add(self, piece: pa.Table) -> Iterator[pa.Table]:
+        """Put a table on top; gives those that are full by now."""
+        for part in cut(piece, self._most):
+            if self._size and self._size + part.nbytes > self._most:
+                yield from self.rest()
+            self._held.append(part)
+            self._size += part.nbytes
+
+    def rest(self) -> Iterator[pa.Table]:
+        """What is left of the pile."""
+        if self._held:
+            whole = joined(self._held)
+            self._held, self._size = [], 0
+            yield whole
+
+
 def together(pieces: Iterable[pa.Table], most: int) -> Iterator[pa.Table]:
     """The same rows in the fewest tables of N bytes that keep their order; none without a piece."""
-    held: list[pa.Table] = []
-    size = 0
+    pile = Pile(most)
     for piece in pieces:
-        for part in cut(piece, most):
-            if size and size + part.nbytes > most:
-                yield joined(held)
-                held, size = [], 0
-            held.append(part)
-            size += part.nbytes
-    if held:
-        yield joined(held)
+        yield from pile.add(piece)
+    yield from pile.rest()
 
 
 def joined(tables: Iterable[pa.Table]) -> pa.Table:

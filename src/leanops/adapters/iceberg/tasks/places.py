@@ -84,10 +84,10 @@ def _there(layout: Layout, columns: Iterable[str]) -> list[str]:
 
 
 def _completed(rows: pa.Table, columns: Sequence[str]) -> pa.Table:
-    """Rows with NULL in what a table made by an earlier version does not have yet."""
+    """Rows with NULL in what a table, made by an earlier version or as it was earlier, does not have yet."""
     for name in columns:
         if name not in rows.column_names:
-            rows = rows.append_column(name, pa.nulls(len(rows), _LATER[name]))
+            rows = rows.append_column(name, pa.nulls(len(rows), _LATER.get(name, pa.string())))
     return rows
 
 

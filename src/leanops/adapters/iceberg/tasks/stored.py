@@ -56,12 +56,14 @@ class Layout:
     properties: Mapping[str, str]
 
     @classmethod
-    def of(cls, table: Table) -> "Layout":
+    def of(cls, table: Table, snapshot_id: int | None = None) -> "Layout":
+        """The layout of a table as it is, or with the columns of a snapshot: a swap gives field ids to others."""
         metadata: Any = table.metadata
+        schema_id = None if snapshot_id is None else _snapshot(table, snapshot_id).schema_id
         return cls(
             location=metadata.location,
             io_properties={key: value for key, value in table.io.properties.items() if key.startswith(_OF_FILES)},
-            schema=table.schema(),
+            schema=table.schema() if schema_id is None else table.schemas()[schema_id],
             specs=dict(table.specs()),
             spec_id=metadata.default_spec_id,
             properties=dict(metadata.properties),
