@@ -21,9 +21,8 @@ WITH_SPARK := $(filter spark crash,$(SUITES))
 pytest-unit := -n logical --dist worksteal
 pytest-crash/cycles := -n logical --dist worksteal
 pytest-contract := -n logical --dist loadfile
-# What the lines of Spark may do differently: expressions, MERGE, the files they write, the batches they hand to Python,
-# and what runs between. Payloads are read by Python alone.
-SPARK41 := $(filter-out %/test_bad_input.py,$(wildcard tests/spark/pipeline/test_*.py)) tests/spark/operations/test_outside.py
+# What the lines of Spark may do differently: how they run tasks and shuffle, and what their SQL does to our tables.
+SPARK41 := tests/spark/engine tests/spark/pipeline tests/spark/operations/test_outside.py tests/spark/operations/test_rebuild_on_spark.py
 
 # CI explores more crashes; everything else it demands is decided by CI=true inside the tests.
 export CRASH_SEEDS ?= $(if $(filter true,$(CI)),200,50)
