@@ -23,7 +23,7 @@ from leanops.transforms.schemas.figures import Figures, figures
 
 _SHARES = 1_000_000
 _MOST_PATHS = 10_000
-"""So many paths are report of beside those of the first events, the first ones in their order."""
+"""How many paths are kept beside those of the first events: the first ones in path order."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class MeasureUnit:
 
 @dataclass(frozen=True)
 class _Part:
-    """What the driver is report of the events of some files, beside the figures of their paths."""
+    """What a task reports of the events of some files, beside the figures of their paths."""
 
     counts: Mapping[str, int]
     kinds: Mapping[str, set[Kind]]
@@ -49,7 +49,7 @@ class _Part:
 def measure(runner: Runner, rules: TaskRules, raw: Place, events: Events) -> Measured:
     """What events hold: all of them, or about a share."""
     plan = plan_of(raw, events, rules.task_memory)
-    # One more is report of than is kept: so it shows whether there are any.
+    # One more is reported than is kept, which shows whether there are more.
     reported = ReportedPaths(frozenset(plan.expected), _MOST_PATHS + 1)
     units = [
         MeasureUnit(replace(raw, files=part), events.share, rules.task_memory) for part in groups(raw.files, rules)
@@ -112,7 +112,7 @@ def counts_of(cells: pa.Table) -> Counter[str]:
 
 @dataclass(frozen=True)
 class _Spread:
-    """Reads files and gives the figures of each path to a part, and under `parts` what the driver is report.
+    """Reads files and gives the figures of each path to a part, and its report to the one beyond them.
 
     It has the key of HMACs in the plan, which so travels with the code.
     """
@@ -144,7 +144,7 @@ class _Reading:
     """The cells of a unit one below the other, each with the number of its path, and what there is to tell of them."""
 
     def __init__(self, plan: FlattenPlan, reported: ReportedPaths) -> None:
-        self._plan, self._telling = plan, reported
+        self._plan, self._reported = plan, reported
         self.numbers: dict[str, int] = {}
         self.report = _Part({}, {})
 
@@ -153,7 +153,7 @@ class _Reading:
             cells = cells_of(raw, self._plan)
             kinds = observed_kinds(cells.column("observed").drop_null().to_pylist())
             report = self.report.plus(_Part(counts_of(cells), kinds))
-            self.report = replace(report, kinds=self._telling.bounded({**report.kinds}))
+            self.report = replace(report, kinds=self._reported.bounded({**report.kinds}))
             events = cells.filter(cells.column("rule").is_null())
             for paths, texts in self._columns(events):
                 yield self._numbered(paths, texts)
@@ -170,7 +170,7 @@ class _Reading:
             yield others.keys[first:last], others.items[first:last]
 
     def _numbered(self, paths: pa.Array, texts: pa.Array) -> pa.Table:
-        """The cells of paths that are report of; no other can become one of them later."""
+        """The cells of paths that are reported; no other can become one of them later."""
         encoded = paths.dictionary_encode()
         names = [path if path in self.report.kinds else None for path in encoded.dictionary.to_pylist()]
         numbers = [None if path is None else self.numbers.setdefault(path, len(self.numbers)) for path in names]
@@ -179,7 +179,7 @@ class _Reading:
 
 
 def _read(packed: bytes) -> _Part:
-    """What a task tells; raises what it failed with."""
+    """The report of a task; raises what it failed with."""
     report: _Part | Exception = pickle.loads(packed)
     if isinstance(report, Exception):
         raise report
