@@ -12,7 +12,9 @@ from leanops.adapters.iceberg.options import TaskRules
 from leanops.domain.errors import CommitUnknownError
 from leanops.ports.state import BATCHES
 from leanops.usecases.platform import Platform
-from tests.crash.batches import SCHEMA, orders
+from leanops.usecases.schemas.deploy import Consent, deploy_schema
+from tests.crash.batches import BY_ORDER, SCHEMA, orders
+from tests.oracle.model import Model
 from tests.oracle.rows import RawRow
 from tests.support.verify import assert_settled, assert_tables, replayed
 from tests.support.world import PII_KEY, Abandoned, World, Wrapped
@@ -106,3 +108,21 @@ def test_a_batch_is_repeated_with_the_schema_and_limits_it_was_begun_with(world:
     result = world.cycle()["orders"]
     assert result.layers["standardized"].batch.batch_id == begun
     assert result.layers["standardized"].counts["parse_errors"] == 0
+
+
+def test_a_first_batch_that_was_begun_under_other_keys_is_not_repeated_with_them(world: World) -> None:
+    world.add("orders", json.dumps(SCHEMA))
+    rows = orders(random.Random(4), 20)
+    world.publish("orders", rows)
+    with pytest.raises(Abandoned):
+        world.cycle(world.platform(step=stop_at(2)))
+    world.wait_for_leases()
+    begun = next(iter(world.platform().state.rows(BATCHES))).row["batch_id"]
+    deploy_schema(world.platform(), "orders", json.dumps(BY_ORDER), "f", Consent(rebuild=True))
+    result = world.cycle()["orders"]
+    assert result.layers["standardized"].batch.batch_id != begun
+    assert result.layers["standardized"].batch.schema_version == 2
+    model = Model("orders", {**BY_ORDER, "version": 2}, pii_key=PII_KEY)
+    model.standardize(rows)
+    model.curate()
+    assert_tables(world, "orders", model)

@@ -241,6 +241,9 @@ def test_a_batch_begun_under_other_keys_is_not_repeated_with_them(world: World) 
     world.wait_for_leases()
     deploy_schema(world.platform(), "orders", json.dumps(BY_ORDER), "f", Consent(rebuild=True))
     world.settle()
+    mark = valid_watermark(world.embedded.platform.catalog.load(world.databases.standardized_table("orders")))
+    assert mark is not None
+    assert mark.schema_version == 2
     model = Model("orders", {**BY_ORDER, "version": 2}, pii_key=PII_KEY)
     model.standardize(rows)
     model.curate()

@@ -4,6 +4,7 @@ import asyncio
 import threading
 from collections.abc import Callable, Iterator
 from fnmatch import fnmatchcase
+from functools import partial
 from typing import Any
 
 import boto3
@@ -21,6 +22,8 @@ from leanops.ports.state import SCHEMA_REGISTRY
 from leanops.runtimes.aws import Aws
 from leanops.runtimes.bridge import bridge_of, on_aws, subscriptions_of
 from leanops.settings import AwsNames, Settings
+from leanops.usecases.ingest import consume
+from leanops.usecases.ingest.archive import ChunkedArchive
 from leanops.usecases.ingest.consume import OWN_FAILURES
 from leanops.usecases.ingest.room import IngestRules
 from leanops.usecases.workers import Part, Worker
@@ -37,6 +40,7 @@ SETTINGS = Settings(
 )
 MAPPING = {"UUID": "u-1", "State": "Enabled", "EventSourceArn": "arn:aws:sqs:eu-west-1:123456789012:leanops-orders"}
 Calls = set[tuple[str, str]]
+RESUMED = "bucket/dlq/progress/"
 
 
 # IAM has one action for an operation and its batch form.
@@ -136,7 +140,14 @@ def test_the_bridge_calls_what_it_is_granted(calls: Calls) -> None:
     assert {action for action, resource in calls if resource.startswith("bucket/dlq/")} == {"s3:PutObject"}
 
 
-def test_the_processor_calls_what_it_is_granted(calls: Calls) -> None:
+@pytest.fixture
+def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Even a message of few events is archived in several chunks, and so has a marker."""
+    for module in (consume, dead_letters):
+        monkeypatch.setattr(module, "ChunkedArchive", partial(ChunkedArchive, chunk_size=2))
+
+
+def test_the_processor_calls_what_it_is_granted(calls: Calls, small_chunks: None) -> None:
     aws = Aws(SETTINGS)
     aws.files.put("claims/orders/1", b"{}")
     calls.clear()
@@ -144,7 +155,8 @@ def test_the_processor_calls_what_it_is_granted(calls: Calls) -> None:
     for _ in range(2):
         answer = processor.process(aws, sqs_event(encoded(envelope("m1")), claimed, b"no envelope"), Time())
         assert answer == {"batchItemFailures": []}
-    gone = sqs_event(encoded(envelope("m3", None, claim="claims/orders/gone")))
+    lost = [encoded(envelope(f"m{number}", None, claim="claims/orders/gone")) for number in range(3, 6)]
+    gone = sqs_event(b"[" + b",".join(lost) + b"]")
     for _ in range(OWN_FAILURES):
         aws.breakers.close("orders")
         answer = processor.process(aws, gone, Time())
@@ -152,15 +164,17 @@ def test_the_processor_calls_what_it_is_granted(calls: Calls) -> None:
     processor.process(aws, sqs_event(*([b"no envelope"] * 9)), Time())
     assert refused("processor", calls) == []
     assert ("dynamodb:PutItem", "table/message_failures") in calls
+    assert ("s3:GetObject", RESUMED) in {(action, resource[: len(RESUMED)]) for action, resource in calls}
     assert ("lambda:UpdateEventSourceMapping", "mapping/u-1") in calls, "its breaker has opened"
 
 
-def test_the_dead_letter_functions_call_what_they_are_granted(calls: Calls) -> None:
+def test_the_dead_letter_functions_call_what_they_are_granted(calls: Calls, small_chunks: None) -> None:
     aws = Aws(SETTINGS)
-    many = b"[" + b",".join(encoded(envelope(f"m{number}")) for number in range(150)) + b"]"
+    many = b"[" + b",".join(encoded(envelope(f"m{number}")) for number in range(5)) + b"]"
     for _ in range(2):
         dead_letters.archive_messages(aws, sqs_event(encoded(envelope("m1")), many, queue="leanops-orders-dlq"), Time())
     assert refused("dead_letters", calls) == []
+    assert ("s3:GetObject", RESUMED) in {(action, resource[: len(RESUMED)]) for action, resource in calls}
     boto3.client("s3").put_object(Bucket="errors", Key="e/1", Body=error_line(b"garbage") * 3)
     calls.clear()
     created = {"detail": {"bucket": {"name": "errors"}, "object": {"key": "e/1"}}}

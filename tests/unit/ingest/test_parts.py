@@ -39,9 +39,11 @@ class Lake:
 
     def __init__(self, inner: Any, topic: str) -> None:
         self._inner, self._topic, self.away = inner, topic.encode(), True
+        self.refused = 0
 
     def put(self, records: Sequence[bytes]) -> list[int]:
         if self.away and any(self._topic in record for record in records):
+            self.refused += 1
             raise DeliveryUnavailableError("the stream is throttled")
         return list(self._inner.put(records))
 
@@ -88,6 +90,9 @@ def test_a_queue_whose_stream_is_away_holds_up_the_others_for_a_minute_once(runt
         "orders waits: the stream is throttled",
         "orders still waits, its messages are back in the queue: the stream is throttled",
     ]
+    refused = lake.refused
+    assert [part.turn(), part.turn()] == [0, 0]
+    assert lake.refused == refused, "a queue that waits is not read at every turn"
     for number in range(20):
         before = time.now_s
         send(runtime, "bills", f"more-{number}")
@@ -186,4 +191,11 @@ def test_nothing_is_taken_in_while_the_disk_is_nearly_full_and_it_goes_on_by_its
 
 
 def test_a_home_that_keeps_no_room_free_asks_no_disk() -> None:
-    assert Room(lambda: 0, IngestRules(min_free_mb=0)).shortage() is None
+    asked: list[bool] = []
+
+    def free_bytes() -> int:
+        asked.append(True)
+        return 0
+
+    assert Room(free_bytes, IngestRules(min_free_mb=0)).shortage() is None
+    assert asked == []

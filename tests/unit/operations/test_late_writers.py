@@ -2,6 +2,7 @@
 
 import pytest
 
+from leanops.adapters.iceberg.catalog import IcebergCatalog
 from leanops.domain.errors import RetryableError
 from leanops.usecases.operation_log import unfinished_operation
 from leanops.usecases.operations.shadow import shadow_tables
@@ -12,7 +13,13 @@ from tests.support.world import World
 from tests.unit.operations.test_rebuild import events, plain
 
 
-def test_a_rebuild_that_stalled_before_its_commit_changes_nothing_any_more(world: World) -> None:
+@pytest.mark.parametrize("is_left", [False, True], ids=["gone", "still there"])
+def test_a_rebuild_that_stalled_before_its_commit_changes_nothing_any_more(
+    world: World, monkeypatch: pytest.MonkeyPatch, is_left: bool
+) -> None:
+    """Nor where the tables that it built are still there, so that only the head of the live one can refuse it."""
+    if is_left:
+        monkeypatch.setattr(IcebergCatalog, "forget", lambda *_: None)
     world.add("orders", plain())
     world.publish("orders", events(0, 4))
     world.cycle()

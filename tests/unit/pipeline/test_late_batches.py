@@ -116,6 +116,15 @@ def test_a_batch_that_was_recorded_is_not_late_whoever_says_so(table: Table) -> 
     assert table.keys() == ["a"]
 
 
+def test_below_a_batch_that_was_recorded_nothing_is_taken_out(table: Table) -> None:
+    table.platform.catalog.create(HISTORY, OPS["job_run_history"])
+    table.commit("given up", is_given_up=True)
+    table.commit("a")
+    table.platform.catalog.append(HISTORY, [{"batch_id": "a", "topic_name": "orders"}])
+    assert table.look() == table.view()
+    assert table.keys() == ["a", "given up"]
+
+
 def test_a_twin_of_a_recorded_batch_hides_no_late_one(table: Table) -> None:
     table.platform.catalog.create(HISTORY, OPS["job_run_history"])
     table.platform.catalog.append(HISTORY, [{"batch_id": "a", "topic_name": "orders"}])

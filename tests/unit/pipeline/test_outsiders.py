@@ -1,6 +1,8 @@
 """What other tools, full disks and other topics may do to a batch: it is refused or read again, and never wrong."""
 
 import json
+from collections import defaultdict
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,9 +12,13 @@ import pytest
 from leanops.adapters.iceberg.batches.engine import TaskEngine
 from leanops.adapters.iceberg.batches.runner import InProcess
 from leanops.adapters.iceberg.options import TaskRules
+from leanops.adapters.iceberg.tasks import raw
+from leanops.adapters.iceberg.tasks.places import pieces
 from leanops.domain.errors import LeaseLostError, PermanentError, RetryableError, UnbalancedBatchError
 from leanops.domain.table.outcome import Outcome
 from leanops.ports.state import ATTEMPTS
+from leanops.transforms import curate
+from leanops.transforms.flatten import flattened
 from leanops.usecases.cycle.plan import plan_cycle
 from leanops.usecases.leases import unlock
 from tests.oracle.rows import RawRow
@@ -172,14 +178,41 @@ def test_who_loses_the_lease_of_a_topic_leaves_no_file_and_no_failure_to_the_nex
     assert world.cycle()["orders"].outcome == Outcome.DONE
 
 
-def test_a_batch_of_large_payloads_is_worked_through_in_pieces(world: World) -> None:
+def test_a_batch_of_large_payloads_is_worked_through_in_pieces(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A table that held them all would be more than Arrow can address, in a batch of gigabytes."""
+    sizes: dict[str, list[int]] = defaultdict(list)
+
+    def weighed(what: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        """The function, which is given a table first; the size of each is noted."""
+
+        def noted(rows: Any, *rest: Any) -> Any:
+            sizes[what].append(rows.nbytes)
+            return function(rows, *rest)
+
+        return noted
+
+    def read(*where: Any) -> Iterator[Any]:
+        for piece in pieces(*where):
+            sizes["read"].append(piece.nbytes)
+            yield piece
+
+    monkeypatch.setattr(raw, "pieces", read)
+    monkeypatch.setattr(raw, "ROWS_OF_PAYLOADS", 2)
+    monkeypatch.setattr(raw, "flattened", weighed("flattened", flattened))
+    monkeypatch.setattr(curate, "curated", weighed("curated", curate.curated))
     world.tasks = TaskRules(task_memory=8 << 20)
+    columns = [*COLUMNS, {"name": "x", "path": "$.x", "type": "STRING"}]
+    world.add("large", json.dumps({**ORDERS, "table_name": "large", "payload_columns": columns}))
     text = "y" * 900_000
     payloads = [json.dumps({"key": f"k{number}", "amount": 1, "x": text}) for number in range(40)]
-    world.publish("orders", [replace(event(at), json_payload=payload) for at, payload in enumerate(payloads)])
-    assert world.cycle()["orders"].outcome == Outcome.DONE
-    assert sorted(len(row["x"]) for row in world.standardized("orders")) == [900_000] * 40
-    assert len(world.curated("orders")) == 40
+    world.publish("large", [replace(event(at), json_payload=payload) for at, payload in enumerate(payloads)])
+    assert world.cycle()["large"].outcome == Outcome.DONE
+    for rows in (world.standardized("large"), world.curated("large")):
+        assert [len(row["x"]) for row in rows] == [900_000] * 40
+    most = world.tasks.task_memory // raw.PARTS_OF_MEMORY
+    assert {what for what, found in sizes.items() if max(found) <= most and sum(found) > 40 * len(text)} == {
+        *("read", "flattened", "curated")
+    }
 
 
 def test_a_correction_of_a_doubled_row_is_refused(world: World) -> None:

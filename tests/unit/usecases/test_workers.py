@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,24 @@ def platform(tmp_path: Path, clock: Clock) -> Iterator[Platform]:
         yield platform
 
 
+@contextmanager
+def in_time(stopping: threading.Event) -> Iterator[None]:
+    """Stop what does not end by itself, and fail: a test that hangs says nothing."""
+    late: list[bool] = []
+
+    def stop() -> None:
+        late.append(True)
+        stopping.set()
+
+    timer = threading.Timer(30, stop)
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        assert not late, "it did not end by itself"
+
+
 def run(
     platform: Platform,
     turn: Callable[[], int],
@@ -45,7 +64,8 @@ def run(
 
     part = Part("p", stops, 0.0, problem)
     worker = Worker(part, state or platform.state, platform.clock, "me", stopping, tell, **seconds)
-    serve([worker], stopping)
+    with in_time(stopping):
+        serve([worker], stopping)
     return worker
 
 
@@ -89,7 +109,7 @@ def test_a_part_that_ends_ends_all_and_says_which_and_why(platform: Platform) ->
         Worker(part, platform.state, platform.clock, "me", stopping, lambda part, text: said.append(f"{part} {text}"))
         for part in parts
     ]
-    with pytest.raises(PartEndedError, match=r"^dies ended unexpectedly \(SystemExit\)"):
+    with in_time(stopping), pytest.raises(PartEndedError, match=r"^dies ended unexpectedly \(SystemExit\)"):
         serve(alive, stopping)
     assert said == ["dies ended (SystemExit); the other parts finish what they do, then stop"]
     assert list(platform.state.rows(WORKERS)) == []
