@@ -40,7 +40,7 @@ def _bare(hub: Hub, topics: list[str], number: int) -> float:
     """Seconds to read the new rows of RAW and to append them to two fresh tables, topic after topic."""
     catalog, namespace = hub.runtime.catalog, f"bare_{number}"
     catalog.create_namespace(namespace)
-    names = [(f"{namespace}.{kind}_{at}" for kind in "ab") for at in range(len(topics))]
+    names = [[f"{namespace}.{kind}_{at}" for kind in "ab"] for at in range(len(topics))]
     pairs = [[catalog.create_table(name, RAW_SCHEMA).name() for name in pair] for pair in names]
     started = time.perf_counter()
     for topic, pair in zip(topics, pairs, strict=True):
