@@ -19,7 +19,6 @@ from leanops.domain.table.operation import Accept, Accepted, Operation, Scope, S
 from leanops.domain.words import counted
 from leanops.usecases.attempts import forget_failures
 from leanops.usecases.audit import record_action
-from leanops.usecases.journal import schema_of_version
 from leanops.usecases.leases import HeldTopic, hold_topic
 from leanops.usecases.operation_log import advance, agree, begin_attempt, block, close, unfinished_operation
 from leanops.usecases.operations.activate import activate
@@ -86,9 +85,9 @@ def _attempt(held: HeldTopic, operation: Operation, progress: Progress) -> tuple
 
 def _build(held: HeldTopic, operation: Operation, progress: Progress) -> tuple[Operation, Comparison]:
     """Build the new tables and compare them; raises if keys would go missing without consent."""
-    _check_kept(held, operation)
-    continue_attempts(held.platform, operation)
     shadow = Shadow(held, operation, progress)
+    _check_kept(shadow)
+    continue_attempts(held.platform, operation)
     try:
         if operation.scope == Scope.BOTH:
             build_standardized(shadow)
@@ -111,13 +110,13 @@ def _build(held: HeldTopic, operation: Operation, progress: Progress) -> tuple[O
     return built, comparison
 
 
-def _check_kept(held: HeldTopic, operation: Operation) -> None:
+def _check_kept(shadow: Shadow) -> None:
     """Block an operation that reads a snapshot which another tool has expired meanwhile."""
-    databases, schema = held.platform.rules.databases, schema_of_version(held.platform, held.topic, operation.version)
+    held, operation = shadow.held, shadow.operation
     places = {
-        databases.raw_table(held.topic): operation.raw,
-        databases.standardized_table(held.topic): operation.standardized,
-        databases.curated_table(schema.table_name): operation.curated,
+        shadow.raw: operation.raw,
+        shadow.live_standardized: operation.standardized,
+        shadow.live_curated: operation.curated,
     }
     for name, place in places.items():
         view = held.platform.catalog.load(name)

@@ -110,7 +110,7 @@ class Shadow:
     def raw_rows(self) -> TableAt:
         """RAW as far as the operation reads it; nothing where there was none."""
         raw = self.operation.raw
-        return TableAt(self.raw, raw.head if raw else None)
+        return TableAt(self.raw, raw.snapshot if raw else None)
 
     @property
     def keeps_keys(self) -> bool:
