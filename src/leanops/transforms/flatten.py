@@ -113,15 +113,16 @@ class _Batch:
         keys = pa.array(self._keys(), text)
         if self.plan.key_secret is not None:
             self._seal_cells(self.plan.key_path, self.plan.key_secret)
+        cells = [pa.array(texts, text) for texts in self.columns]
         columns = {
             **{name: self.batch.column(name) for name in ("message_id", "publish_time", "ingestion_ts")},
             "_payload_hash": pa.array(map(payload_hash, self.payloads), pa.int64()),
             "idempotency_key": keys,
             **self._keyed(keys),
             **self._failures(),
-            **{name: pa.array(cells, text) for name, cells in zip(self.plan.columns, self.columns, strict=True)},
+            **dict(zip(self.plan.columns, cells, strict=True)),
             "extra": self._extra(),
-            "observed": pa.array([json.dumps(self._kinds()), *([None] * (self.size - 1))], text),
+            "observed": pa.array([json.dumps(self._kinds(cells)), *([None] * (self.size - 1))], text),
         }
         return pa.RecordBatch.from_pydict(columns)
 
@@ -191,11 +192,11 @@ class _Batch:
                 sealed = (path, hmac_of(row[path].text, secret))
                 self.extra[position] = [sealed if cell[0] == path else cell for cell in self.extra[position]]
 
-    def _kinds(self) -> dict[str, list[Kind]]:
-        """Every path that occurs in this batch with the kinds it had."""
+    def _kinds(self, cells: Sequence[pa.Array]) -> dict[str, list[Kind]]:
+        """Every path that occurs in this batch with the kinds it had; `cells` are those of the expected paths."""
         kinds_by_path: dict[str, set[Kind]] = {}
         for index, path in enumerate(self.layout.paths):
-            present = self.size - self.columns[index].count(None)
+            present = self.size - cells[index].null_count
             if present > sum(path in row for row in self.odd_cells.values()):
                 kinds_by_path[path] = {self.layout.kinds[index]}
         for row in self.odd_cells.values():

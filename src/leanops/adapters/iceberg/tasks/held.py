@@ -85,8 +85,11 @@ def part_numbers(texts: pa.ChunkedArray, parts: int) -> npt.NDArray[np.int64]:
 def split(rows: pa.Table, texts: pa.ChunkedArray, parts: int) -> Iterator[tuple[int, pa.Table]]:
     """The rows of each part that there are any of."""
     numbers = part_numbers(texts, parts)
-    for part in np.unique(numbers).tolist():
-        yield part, rows.filter(pa.array(numbers == part))
+    counts, start = np.bincount(numbers, minlength=parts), 0
+    ordered = rows.take(pa.array(np.argsort(numbers, kind="stable")))
+    for part in np.flatnonzero(counts).tolist():
+        yield part, ordered.slice(start, counts[part])
+        start += counts[part]
 
 
 def cut(rows: pa.Table, most: int) -> Iterator[pa.Table]:

@@ -20,8 +20,8 @@ SAMPLE = 500
 """Payloads that show what shape to expect where no batch came before."""
 PARTS_OF_MEMORY = 4
 """A piece of rows is such a part of what a task may hold: some are copied on the way."""
-_CHUNK_ROWS = 50_000
-"""How many payloads are flattened at a time."""
+_CHUNK_ROWS = 2_000
+"""How many payloads are flattened at a time: what Python makes of them stays in the processor's cache."""
 _NO_PATHS = ReportedPaths(frozenset(), 0)
 """The driver needs none of the paths."""
 
@@ -79,7 +79,9 @@ def sampled_kinds(raw: pa.Table, limits: Limits, columns: int) -> dict[str, Kind
 def cells_of(raw: pa.Table, plan: FlattenPlan) -> pa.Table:
     """The cells of RAW rows, and where each of them is; there must be rows."""
     shape = Layout(plan.expected, plan.limits)
-    chunks = raw.combine_chunks().to_batches(max_chunksize=_CHUNK_ROWS)
+    # Rows that were read a few at a time would stay so in all that is made of them.
+    raw = raw.combine_chunks()
+    chunks = raw.to_batches(max_chunksize=_CHUNK_ROWS)
     cells = pa.Table.from_batches([flattened(chunk, shape, plan) for chunk in chunks])
     for name in PLACE:
         cells = cells.append_column(name, raw.column(name))
