@@ -139,6 +139,7 @@ def _settings(rules: SparkRules, properties: Mapping[str, str], scratch: Path) -
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
+        "spark.python.daemon.module": "leanops.adapters.iceberg.batches.workers",
         "spark.scheduler.mode": "FAIR",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": "4",
