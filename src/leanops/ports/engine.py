@@ -102,6 +102,8 @@ class Versions:
 
     path: str
     rows: int
+    elsewhere: int
+    """How many of them may have a key whose newest version came with an earlier batch."""
 
 
 @dataclass(frozen=True)
@@ -134,6 +136,8 @@ class Written:
     """Files as the engine knows them: rows, positions of replaced rows, and rows of the error table."""
     superseded: tuple[Versions, ...] = ()
     """Standardized: the versions that are not the newest of their key. Whoever asked for them discards them."""
+    failed: tuple[str, ...] = ()
+    """Curated: files that name the keys of rows that failed, for whoever looks for older versions of them."""
     known_errors: frozenset[str] = frozenset()
     """The files with error rows of its topic that the batch was compared with."""
     many_files: bool = False
@@ -154,6 +158,7 @@ class Written:
             deletes=(*self.deletes, *other.deletes),
             errors=(*self.errors, *other.errors),
             superseded=(*self.superseded, *other.superseded),
+            failed=(*self.failed, *other.failed),
         )
 
 

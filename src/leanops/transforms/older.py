@@ -15,6 +15,8 @@ VERSION = ("record_key", "message_id", "_version", "last_updated_ts", "publish_t
 RAW_FILE, RAW_ROW = "raw_file", "raw_row"
 PLACE = (RAW_FILE, RAW_ROW)
 """Where in RAW a version is."""
+ELSEWHERE = "elsewhere"
+"""Whether the newest version of its key may have come with an earlier batch."""
 _FIRST_TRY, _GROWTH = 1, 4
 """How many versions of a key are judged at first, and how many times more with every further try."""
 

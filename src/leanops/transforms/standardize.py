@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from leanops.transforms.keys import COUNTED, order_time
-from leanops.transforms.older import PLACE
+from leanops.transforms.older import ELSEWHERE, PLACE
 from leanops.transforms.older import VERSION as OF_VERSIONS
 from leanops.transforms.quarantine import failures_of_parsing, failures_of_unknown_fields
 from leanops.transforms.verdicts import DUPLICATE, INSERTED, SUPERSEDED, UPDATED, verdicts
@@ -67,6 +67,8 @@ def judge(events: pa.Table, stored: pa.Table | None) -> Judged:
     winners = pa.table({"at": events.column("at").filter(is_winner), "first_seen_ts": won.column("first_seen_ts")})
     replaced = won.filter(pc.equal(won.column("verdict"), UPDATED)).column("stored_row")
     superseded = events.filter(pc.equal(verdict, SUPERSEDED)).select(SUPERSEDED_COLUMNS)
+    is_newer_here = pc.is_in(superseded.column("record_key"), value_set=won.column("record_key").combine_chunks())
+    superseded = superseded.append_column(ELSEWHERE, pc.invert(is_newer_here))
     return Judged(winners, replaced.combine_chunks(), superseded, _counted(events, judged))
 
 

@@ -79,7 +79,7 @@ def left_over(world: World) -> list[Path]:
     """Files that name versions: nobody needs them after a cycle."""
     tables = [world.databases.standardized_table("orders"), world.databases.curated_table("orders")]
     places = [world.embedded.catalog.load_table(table).location().removeprefix("file://") for table in tables]
-    return [path for place in places for path in Path(place).rglob("versions-*")]
+    return [path for place in places for path in Path(place).rglob("note-*")]
 
 
 def test_a_good_version_that_comes_with_a_newer_bad_one_is_in_curated(orders: World) -> None:

@@ -21,10 +21,11 @@ from leanops.adapters.iceberg.operations.trial import Places as TrialPlaces
 from leanops.adapters.iceberg.operations.trial import try_schema
 from leanops.adapters.iceberg.options import TaskRules
 from leanops.adapters.iceberg.tasks.fold import FoldUnit, fold_unit
-from leanops.adapters.iceberg.tasks.older import OlderUnit, older_unit, versions_unit
+from leanops.adapters.iceberg.tasks.older import older_unit, versions_unit
+from leanops.adapters.iceberg.tasks.outputs import notes_of
 from leanops.adapters.iceberg.tasks.places import NOWHERE
 from leanops.adapters.iceberg.tasks.stored import Layout
-from leanops.adapters.iceberg.tasks.units import Unit, curate_unit, standardize_unit
+from leanops.adapters.iceberg.tasks.units import curate_unit, standardize_unit
 from leanops.adapters.iceberg.tasks.written import remove_files
 from leanops.domain.errors import CommitUnknownError
 from leanops.domain.failures import ForgetKeys, Hide
@@ -89,12 +90,26 @@ class TaskEngine:
                 else guarded(tables.curate, replace(work, versions=versions or work.versions))
                 for work, versions in zip(works, all_versions, strict=True)
             ]
-            answers = iter(self._run(_curate, [plan for plan in plans if not isinstance(plan, Exception)]))
+            answers = iter(self._curate([plan for plan in plans if not isinstance(plan, Exception)]))
             return [plan if isinstance(plan, Exception) else next(answers) for plan in plans]
         finally:
             for work, versions in zip(works, all_versions, strict=True):
                 if not isinstance(versions, Exception):
                     self.discard(work.target, Written(superseded=versions))
+
+    def _curate(self, plans: Sequence[BatchPlan]) -> list[Written | Exception]:
+        """First the newest versions of all batches, then older ones where it takes them."""
+        newest = self._parts(curate_unit, plans, [plan.units for plan in plans])
+        try:
+            units = [plan.older_units(parts) for plan, parts in zip(plans, newest, strict=True)]
+            older = self._parts(older_unit, plans, units)
+            return [
+                self._whole(plan, [*parts, *others]) for plan, parts, others in zip(plans, newest, older, strict=True)
+            ]
+        finally:
+            for plan, parts in zip(plans, newest, strict=True):
+                failed = tuple(path for part in parts if isinstance(part, Written) for path in part.failed)
+                self.discard(plan.units[0].work.target, Written(failed=failed))
 
     def _versions(self, tables: Tables, works: Sequence[CurateWork]) -> list[tuple[Versions, ...] | Exception]:
         """For each batch the versions in RAW that it has to look at, where it does not know them."""
@@ -118,9 +133,16 @@ class TaskEngine:
 
     def _run(self, task: Task, plans: Sequence[BatchPlan]) -> list[Written | Exception]:
         """All units in one job; the parts of a batch are put together again."""
-        units = [unit for plan in plans for unit in plan.all_units]
-        answers = iter(self._runner.run(_Run(task, _secret(plans)), units)) if units else iter(())
-        return [self._whole(plan, [next(answers) for _ in plan.all_units]) for plan in plans]
+        parts = self._parts(task, plans, [plan.units for plan in plans])
+        return [self._whole(plan, of_plan) for plan, of_plan in zip(plans, parts, strict=True)]
+
+    def _parts(
+        self, task: Task, plans: Sequence[BatchPlan], units: Sequence[Sequence[Any]]
+    ) -> list[list[Written | Exception]]:
+        """What came of the units of each plan, all of them in one job."""
+        together = [unit for of_plan in units for unit in of_plan]
+        answers = iter(self._runner.run(_Run(task, _secret(plans)), together)) if together else iter(())
+        return [[next(answers) for _ in of_plan] for of_plan in units]
 
     def _whole(self, plan: BatchPlan, parts: Sequence[Written | Exception]) -> Written | Exception:
         """A batch from the answers for its units; what failed in one of them fails the batch, and no file is left."""
@@ -237,8 +259,7 @@ class TaskEngine:
         change_errors(self._catalog, self._runner, self._rules, table, topic, change)
 
     def discard(self, target: Target, written: Written) -> None:
-        versions = [named.path for named in written.superseded]
-        ours = (*written.files, *written.deletes, *versions)
+        ours = (*written.files, *written.deletes, *notes_of(written))
         for table, files in ((target.table, ours), (target.errors, written.errors)):
             self._remove(table, files)
 
@@ -246,10 +267,6 @@ class TaskEngine:
         """Remove files that no commit names; a table that cannot be loaded leaves them to maintenance."""
         with suppress(Exception):
             remove_files(self._catalog.load_table(table).io, files)
-
-
-def _curate(unit: Unit | OlderUnit, secret: bytes | None) -> Written:
-    return older_unit(unit, secret) if isinstance(unit, OlderUnit) else curate_unit(unit, secret)
 
 
 def _secret(works: Iterable[BatchPlan | CurateWork]) -> bytes | None:

@@ -39,12 +39,16 @@ class BatchPlan:
     many_files: bool = False
     """Whether its table should be folded."""
     older: tuple[OlderUnit, ...] = ()
-    """Curated: what there is to do beside, for keys whose newest version fails."""
+    """Curated: what there may be to do after them, for keys whose newest version fails."""
 
-    @property
-    def all_units(self) -> tuple[Unit | OlderUnit, ...]:
-        """All that there is to do for it."""
-        return (*self.units, *self.older)
+    def older_units(self, parts: Sequence[Written | Exception]) -> tuple[OlderUnit, ...]:
+        """What there is to do after the units have done their parts: nothing where none of the keys can be failing."""
+        if not self.older or any(isinstance(part, Exception) for part in parts):
+            return ()
+        failed = tuple(path for part in parts if isinstance(part, Written) for path in part.failed)
+        if not failed and not any(named.elsewhere for named in self.older[0].versions):
+            return ()
+        return tuple(replace(unit, failed=failed) for unit in self.older)
 
     def whole(self, parts: Sequence[Written | Exception]) -> Written:
         """A batch from what was written for its parts; raises what failed in one of them."""
@@ -93,8 +97,11 @@ class Tables:
         if not rows:
             return []
         parts = -(-rows // (_VERSIONS_PER_ROW * self._rules.task_rows))
-        named = unit.work, tuple(work.versions or ()), self._raw(work), source, unit.target, unit.errors, unit.memory
-        return [OlderUnit(*named, part, parts) for part in range(parts)]
+        places = self._raw(work), source, unit.target, unit.errors
+        return [
+            OlderUnit(unit.work, tuple(work.versions or ()), (), *places, unit.memory, part, parts)
+            for part in range(parts)
+        ]
 
     def versions(self, work: CurateWork) -> list[VersionsUnit]:
         """The tasks that name all versions in the part of RAW that a batch looks at, where it does not know them."""

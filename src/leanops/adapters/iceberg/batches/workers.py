@@ -21,8 +21,7 @@ if __name__ == "__main__":
     sys.path_importer_cache.clear()
     # All workers are forks of this process, and have what it has.
     import_module("leanops.adapters.iceberg.batches.engine")
-    from pyspark.daemon import manager
-
+    daemon = import_module("pyspark.daemon")
     # What is there by now stays, so nobody needs to look whether it is garbage.
     gc.freeze()
-    manager()
+    daemon.manager()

@@ -6,11 +6,10 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from leanops.adapters.iceberg.tasks.held import Spool, joined, part_numbers, together
-from leanops.adapters.iceberg.tasks.outputs import completed, write_files, write_versions
-from leanops.adapters.iceberg.tasks.places import FILE, Place, chosen_rows, stored_rows
+from leanops.adapters.iceberg.tasks.outputs import completed, noted, write_files, write_versions
+from leanops.adapters.iceberg.tasks.places import Place, chosen_rows, stored_rows
 from leanops.adapters.iceberg.tasks.raw import (
     PARTS_OF_MEMORY,
     cells_of,
@@ -19,7 +18,6 @@ from leanops.adapters.iceberg.tasks.raw import (
     raw_pieces,
     sampled_of,
 )
-from leanops.adapters.iceberg.tasks.rows import POSITION
 from leanops.adapters.iceberg.tasks.stored import Positions
 from leanops.adapters.iceberg.tasks.units import Curating, judged_columns
 from leanops.ports.engine import CurateWork, Versions, Written
@@ -29,6 +27,7 @@ from leanops.transforms.flatten import RAW_COLUMNS
 from leanops.transforms.judge import KEY, judged
 from leanops.transforms.keys import PREFIX
 from leanops.transforms.older import (
+    ELSEWHERE,
     RAW_FILE,
     RAW_ROW,
     VERSION,
@@ -59,6 +58,8 @@ class OlderUnit:
 
     work: CurateWork
     versions: tuple[Versions, ...]
+    failed: tuple[str, ...]
+    """Files that name the keys of rows of the batch that failed."""
     raw: Place
     source: Place
     """Standardized, with all of its files."""
@@ -76,20 +77,22 @@ def versions_unit(unit: VersionsUnit, secret: bytes | None) -> tuple[Versions, .
     if flattened is None:
         return ()
     _, pieces = flattened
-    events = (cells.select(SUPERSEDED_COLUMNS).filter(cells.column("rule").is_null()) for cells in pieces)
-    return write_versions(unit.target.layout.io(), unit.target.layout, joined(events))
+    events = joined(cells.select(SUPERSEDED_COLUMNS).filter(cells.column("rule").is_null()) for cells in pieces)
+    versions = events.append_column(ELSEWHERE, pa.repeat(True, len(events)))
+    return write_versions(unit.target.layout.io(), unit.target.layout, versions)
 
 
 def older_unit(unit: OlderUnit, secret: bytes | None) -> Written:
     """Versions in RAW → files of Curated, with the newest version that passes of each key whose newest one fails."""
-    versions = _versions(unit)
+    failed = _failed(unit)
+    versions = _versions(unit, failed)
     keys = pc.unique(versions.column("record_key"))
     newest = stored_rows(unit.source, "record_key", pa.chunked_array([keys]), (*VERSION, _FIRST_SEEN, "_batch_seq"))
     if newest is None or not len(newest):
         return Written()
     named = idempotency_keys(newest.column("record_key"))
     stored = stored_rows(unit.target, KEY, named, curate.STORED)
-    failing = _failing(unit, newest, stored)
+    failing = _failing(unit, newest, stored, failed)
     ranked = candidates(_of_keys(versions, failing), failing, stored)
     with Spool(unit.memory) as passed:
         judge = _Judge(unit, secret, failing, passed)
@@ -107,13 +110,20 @@ def older_unit(unit: OlderUnit, secret: bytes | None) -> Written:
     return completed(unit, replace(written, counts=counts), judge.failed(outcome.failed))
 
 
-def _versions(unit: OlderUnit) -> pa.Table:
-    """The versions of the task's keys; a record_key made of a message id has one version only."""
-    parts = []
+def _failed(unit: OlderUnit) -> pa.Array:
+    """The keys of rows of the batch that failed."""
+    io = unit.target.layout.io()
+    keys = [noted(io, path).column("record_key") for path in unit.failed]
+    return pa.chunked_array([chunk for named in keys for chunk in named.chunks], pa.string()).combine_chunks()
+
+
+def _versions(unit: OlderUnit, failed: pa.Array) -> pa.Table:
+    """The versions of the task's keys whose newest one may fail; a record_key made of a message id has one only."""
+    parts, io = [], unit.target.layout.io()
     for named in unit.versions:
-        with unit.target.layout.io().new_input(named.path).open() as source:
-            rows = pq.read_table(source, use_threads=False)
+        rows = noted(io, named.path)
         rows = rows.filter(pc.starts_with(rows.column("record_key"), PREFIX))
+        rows = rows.filter(pc.or_(rows.column(ELSEWHERE), pc.is_in(rows.column("record_key"), value_set=failed)))
         if unit.parts > 1:
             numbers = part_numbers(rows.column("record_key"), unit.parts)
             rows = rows.filter(pa.array(numbers == unit.part))
@@ -121,30 +131,20 @@ def _versions(unit: OlderUnit) -> pa.Table:
     return joined(parts)
 
 
-def _failing(unit: OlderUnit, newest: pa.Table, stored: pa.Table | None) -> pa.Table:
+def _failing(unit: OlderUnit, newest: pa.Table, stored: pa.Table | None, failed: pa.Array) -> pa.Table:
     """The newest versions that are not in Curated, and will not be there after this batch either."""
     if stored is not None and len(stored):
         at = pc.index_in(idempotency_keys(newest.column("record_key")), stored.column(KEY).combine_chunks())
         there = stored.column("message_id").take(at.combine_chunks())
         newest = newest.filter(pc.not_equal(newest.column("message_id"), there).fill_null(True))
+    # Those that the batch does not read were judged by batches before.
     is_read = _is_read(unit, newest)
-    failed = pa.chunked_array(list(_failed_keys(unit, newest.filter(is_read))), pa.string()).combine_chunks()
     is_failing = pc.is_in(newest.column("record_key"), value_set=failed)
     return newest.filter(pc.or_(pc.invert(is_read), is_failing))
 
 
-def _failed_keys(unit: OlderUnit, read: pa.Table) -> Iterator[pa.Array]:
-    """The record_keys of these rows of Standardized that fail."""
-    sources, columns = judged_columns(unit)
-    numbers, positions = read.column(FILE).to_numpy(), read.column(POSITION).to_numpy()
-    chosen = {unit.source.files[number].path: positions[numbers == number] for number in np.unique(numbers)}
-    for piece in together(chosen_rows(unit.source, columns, chosen), unit.memory // PARTS_OF_MEMORY):
-        for rows in piece.combine_chunks().to_batches():
-            yield rows.column("record_key").filter(judged(rows, sources, None).failures.is_valid())
-
-
 def _is_read(unit: OlderUnit, newest: pa.Table) -> pa.ChunkedArray:
-    """Whether the batch reads these rows of Standardized; all others were judged by batches before."""
+    """Whether the batch reads these rows of Standardized."""
     batch, number = unit.work.batch, newest.column("_batch_seq")
     return pc.and_(pc.greater(number, batch.source_from or 0), pc.less_equal(number, batch.source_to))
 

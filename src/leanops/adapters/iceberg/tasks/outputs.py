@@ -19,6 +19,7 @@ from leanops.adapters.iceberg.tasks.stored import Layout, Positions, StoredFile
 from leanops.adapters.iceberg.tasks.written import remove_files, write_both, write_rows
 from leanops.domain.table.batch import Batch
 from leanops.ports.engine import Versions, Written
+from leanops.transforms.older import ELSEWHERE
 from leanops.transforms.quarantine import error_rows, first_copies
 
 
@@ -49,30 +50,54 @@ def _dead(
 
 
 def write_versions(io: FileIO, layout: Layout, versions: pa.Table) -> tuple[Versions, ...]:
-    """Write down versions for whoever looks for those of some keys; the file belongs to no table."""
-    if not len(versions):
+    """Write down versions for whoever looks for those of some keys."""
+    elsewhere = pc.sum(versions.column(ELSEWHERE)).as_py() or 0
+    return tuple(Versions(path, len(versions), elsewhere) for path in write_note(io, layout, versions))
+
+
+def write_note(io: FileIO, layout: Layout, rows: pa.Table) -> tuple[str, ...]:
+    """Write down, for tasks that come later, rows that belong to no table; nothing where there are none."""
+    if not len(rows):
         return ()
-    path = f"{layout.location}/data/versions-{uuid4()}.parquet"
+    path = f"{layout.location}/data/note-{uuid4()}.parquet"
     try:
         with io.new_output(path).create(overwrite=True) as stream:
-            pq.write_table(versions, stream)
+            pq.write_table(rows, stream)
     except BaseException:
         remove_files(io, [path])
         raise
-    return (Versions(path, len(versions)),)
+    return (path,)
 
 
-def completed(unit: Any, written: Written, bad: pa.Table, superseded: pa.Table | None = None) -> Written:
-    """Note superseded versions, and write the error rows that are not stored yet; all of it, or nothing is left."""
+def noted(io: FileIO, path: str) -> pa.Table:
+    """What was written down."""
+    with io.new_input(path).open() as source:
+        return pq.read_table(source, use_threads=False)
+
+
+def completed(
+    unit: Any, written: Written, bad: pa.Table, superseded: pa.Table | None = None, *, notes_failed: bool = False
+) -> Written:
+    """Note what later tasks need, and write the error rows that are not stored yet; all of it, or nothing is left.
+
+    They may need superseded versions, or the keys of rows that failed.
+    """
     layout = unit.target.layout
     io = layout.io()
     try:
         if superseded is not None:
             written = replace(written, superseded=write_versions(io, layout, superseded))
+        if notes_failed:
+            written = replace(written, failed=write_note(io, layout, bad.select(["record_key"])))
         return replace(written, errors=_write_errors(unit, bad))
     except BaseException:
-        remove_files(io, (*written.files, *written.deletes, *(named.path for named in written.superseded)))
+        remove_files(io, (*written.files, *written.deletes, *notes_of(written)))
         raise
+
+
+def notes_of(written: Written) -> tuple[str, ...]:
+    """The files that belong to no table."""
+    return (*(named.path for named in written.superseded), *written.failed)
 
 
 def _write_errors(unit: Any, bad: pa.Table) -> tuple[Any, ...]:

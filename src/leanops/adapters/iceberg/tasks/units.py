@@ -132,7 +132,8 @@ def curate_unit(unit: Unit, secret: bytes | None) -> Written:
         curating = Curating(work, stored, sources, secret)
         written = write_files(unit, curating.rows(spool), stored, curating.replaced)
     read = len(changed)
-    return completed(unit, replace(written, read=read, counts=curating.counts), joined(curating.bad))
+    written = replace(written, read=read, counts=curating.counts)
+    return completed(unit, written, joined(curating.bad), notes_failed=bool(work.versions))
 
 
 def _changed(unit: Unit, columns: tuple[str, ...]) -> Iterator[pa.Table]:
