@@ -27,7 +27,8 @@ def standardize_large(runner: Runner, plan: BatchPlan, whole: Whole) -> Written 
         return Written(kinds=sample, lacks_columns=True)
     expected = work.expected or {path: sorted(kinds)[-1] for path, kinds in sample.items()}
     flatten = flatten_plan(work, plan.secret, expected)
-    parts = max(runner.cores, -(-len(plan.units) // TASKS_PER_PART))
+    # The same number for every core, so that none waits for another.
+    parts = runner.cores * -(-len(plan.units) // (TASKS_PER_PART * runner.cores))
     # Reading events needs nothing of the tables they are compared with.
     readers = [replace(unit, target=_only_layout(unit.target), errors=_only_layout(unit.errors)) for unit in plan.units]
     shuffled = runner.shuffle(_Spread(flatten, parts), readers, parts)

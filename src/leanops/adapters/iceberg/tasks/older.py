@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from leanops.adapters.iceberg.tasks.held import Spool, joined, part_numbers, together
-from leanops.adapters.iceberg.tasks.outputs import completed, noted, write_files, write_versions
+from leanops.adapters.iceberg.tasks.outputs import completed, whole_file, write_files, write_versions
 from leanops.adapters.iceberg.tasks.places import Place, chosen_rows, stored_rows
 from leanops.adapters.iceberg.tasks.raw import (
     PARTS_OF_MEMORY,
@@ -113,7 +113,7 @@ def older_unit(unit: OlderUnit, secret: bytes | None) -> Written:
 def _failed(unit: OlderUnit) -> pa.Array:
     """The keys of rows of the batch that failed."""
     io = unit.target.layout.io()
-    keys = [noted(io, path).column("record_key") for path in unit.failed]
+    keys = [whole_file(io, path).column("record_key") for path in unit.failed]
     return pa.chunked_array([chunk for named in keys for chunk in named.chunks], pa.string()).combine_chunks()
 
 
@@ -121,7 +121,7 @@ def _versions(unit: OlderUnit, failed: pa.Array) -> pa.Table:
     """The versions of the task's keys whose newest one may fail; a record_key made of a message id has one only."""
     parts, io = [], unit.target.layout.io()
     for named in unit.versions:
-        rows = noted(io, named.path)
+        rows = whole_file(io, named.path)
         rows = rows.filter(pc.starts_with(rows.column("record_key"), PREFIX))
         rows = rows.filter(pc.or_(rows.column(ELSEWHERE), pc.is_in(rows.column("record_key"), value_set=failed)))
         if unit.parts > 1:

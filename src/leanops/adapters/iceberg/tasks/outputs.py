@@ -69,10 +69,10 @@ def write_note(io: FileIO, layout: Layout, rows: pa.Table) -> tuple[str, ...]:
     return (path,)
 
 
-def noted(io: FileIO, path: str) -> pa.Table:
-    """What was written down."""
+def whole_file(io: FileIO, path: str) -> pa.Table:
+    """All rows of a file that is read once, and whose rows are all alive."""
     with io.new_input(path).open() as source:
-        return pq.read_table(source, use_threads=False)
+        return pq.ParquetFile(source).read(use_threads=False)
 
 
 def completed(
@@ -115,18 +115,13 @@ def _write_errors(unit: Any, bad: pa.Table) -> tuple[Any, ...]:
 def distinct_errors(errors: Place, files: Sequence[DataFile]) -> tuple[DataFile, ...]:
     """The error rows that several tasks wrote for one batch, each id once: two tasks may refuse the same message."""
     io = errors.layout.io()
-    rows = pa.concat_tables([_whole_file(io, file) for file in files])
+    rows = pa.concat_tables([whole_file(io, file.file_path) for file in files])
     distinct = rows.take(first_copies(rows))
     if len(distinct) == len(rows):
         return tuple(files)
     written = write_rows(io, errors.layout, [distinct])
     remove_files(io, files)
     return tuple(written)
-
-
-def _whole_file(io: FileIO, file: DataFile) -> pa.Table:
-    with io.new_input(file.file_path).open() as source:
-        return pq.read_table(source, use_threads=False)
 
 
 def stamped(rows: pa.Table, batch: Batch) -> pa.Table:

@@ -10,7 +10,7 @@ from pyiceberg.schema import Schema
 
 from leanops.adapters.iceberg.tasks.held import joined
 from leanops.adapters.iceberg.tasks.rows import POSITION, ROWS_OF_KEYS, DeadRows, chosen_pieces, live_pieces
-from leanops.adapters.iceberg.tasks.stored import Layout, Positions, StoredFile
+from leanops.adapters.iceberg.tasks.stored import Layout, Positions, StoredFile, arrow_type
 from leanops.domain.errors import RetryableError
 from leanops.transforms.cast import VERSION_DIGITS
 from leanops.transforms.older import RAW_FILE, RAW_ROW
@@ -57,7 +57,7 @@ def chosen_rows(place: Place, columns: Sequence[str], chosen: Mapping[str, Posit
 def no_rows(place: Place, columns: Sequence[str]) -> pa.Table:
     """These columns without a row."""
     layout = place.layout
-    kinds = {field.name: layout.arrow_type(field) for field in layout.schema.fields}
+    kinds = {field.name: arrow_type(field.field_type) for field in layout.schema.fields}
     nothing = pa.table({name: pa.nulls(0, kinds[name]) for name in _there(layout, columns)})
     return _completed(_placed(nothing.append_column(POSITION, pa.nulls(0, pa.int64())), ""), columns)
 

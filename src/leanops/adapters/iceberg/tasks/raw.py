@@ -20,7 +20,7 @@ SAMPLE = 500
 """Payloads that show what shape to expect where no batch came before."""
 PARTS_OF_MEMORY = 4
 """A piece of rows is such a part of what a task may hold: some are copied on the way."""
-_CHUNK_ROWS = 2_000
+_CHUNK_ROWS = 1_000
 """How many payloads are flattened at a time: what Python makes of them stays in the processor's cache."""
 _NO_PATHS = ReportedPaths(frozenset(), 0)
 """The driver needs none of the paths."""

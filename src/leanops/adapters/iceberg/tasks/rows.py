@@ -10,9 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyiceberg.io import FileIO
 from pyiceberg.io.pyarrow import PYARROW_PARQUET_FIELD_ID_KEY
-from pyiceberg.types import NestedField
 
-from leanops.adapters.iceberg.tasks.stored import GROUP_BYTES, NO_POSITIONS, Layout, Positions, StoredFile
+from leanops.adapters.iceberg.tasks.stored import GROUP_BYTES, NO_POSITIONS, Layout, Positions, StoredFile, arrow_type
 from leanops.domain.errors import PermanentError
 
 POSITION = "_pos"
@@ -36,9 +35,8 @@ class DeadRows:
     def _read(self, path: str) -> Mapping[str, Positions]:
         if path not in self._by_delete:
             with self._io.new_input(path).open() as source:
-                rows = pq.read_table(
-                    source, columns=["file_path", "pos"], read_dictionary=["file_path"], use_threads=False
-                )
+                parquet = pq.ParquetFile(source, read_dictionary=["file_path"])
+                rows = parquet.read(["file_path", "pos"], use_threads=False)
             self._by_delete[path] = _by_file(rows)
         return self._by_delete[path]
 
@@ -84,7 +82,7 @@ def live_pieces(
     """
     killed = (dead or DeadRows(io)).of(file)
     with _opened(io, layout, file, columns) as opened:
-        if key is not None and layout.schema.find_field(key).field_id not in opened.names:
+        if key is not None and opened.wanted.get(key, (None,))[0] is None:
             raise PermanentError(f"{file.path} has no column {key}, which another tool must have renamed or dropped")
         yield from opened.pieces(_without(opened.total, killed) if len(killed) else None, at_once)
 
@@ -104,9 +102,8 @@ class _Opened:
     """A file, and where in it the columns are that are wanted."""
 
     parquet: pq.ParquetFile
-    layout: Layout
-    wanted: Sequence[NestedField]
-    names: Mapping[int, str]
+    wanted: Mapping[str, tuple[str | None, pa.DataType]]
+    """Each column, by the name the table has for it: the name that the file has, if it has the column, and its type."""
 
     @property
     def total(self) -> int:
@@ -143,27 +140,27 @@ class _Opened:
     @property
     def held(self) -> list[str]:
         """Those of the columns that the file has, by the names it has for them."""
-        return [self.names[column.field_id] for column in self.wanted if column.field_id in self.names]
+        return [name for name, _ in self.wanted.values() if name is not None]
 
     def rows(self, stored: pa.Table | None, total: int) -> pa.Table:
         """What was read of them under the names and in the types of the table; NULL in what the file lacks."""
         arrays = []
-        for column in self.wanted:
-            name, kind = self.names.get(column.field_id), self.layout.arrow_type(column)
+        for name, kind in self.wanted.values():
             if stored is None or name is None:
                 arrays.append(pa.nulls(total, kind))
             else:
                 # Iceberg has no finer unit than microseconds here, so nothing that it promises can be lost.
                 is_safe = not pa.types.is_timestamp(kind)
                 arrays.append(stored[name] if stored[name].type == kind else stored[name].cast(kind, safe=is_safe))
-        return pa.table(arrays, names=[column.name for column in self.wanted])
+        return pa.table(arrays, names=list(self.wanted))
 
 
 @contextmanager
 def _opened(io: FileIO, layout: Layout, file: StoredFile, columns: Sequence[str]) -> Iterator[_Opened]:
     with io.new_input(file.path).open() as source, pq.ParquetFile(source, coerce_int96_timestamp_unit="us") as parquet:
-        wanted = [layout.schema.find_field(column) for column in columns]
-        yield _Opened(parquet, layout, wanted, _names_by_id(file, parquet.schema_arrow))
+        names, fields = _names_by_id(file, parquet.schema_arrow), map(layout.schema.find_field, columns)
+        wanted = {field.name: (names.get(field.field_id), arrow_type(field.field_type)) for field in fields}
+        yield _Opened(parquet, wanted)
 
 
 def _without(total: int, killed: Positions) -> npt.NDArray[np.bool_]:

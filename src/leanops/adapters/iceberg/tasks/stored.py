@@ -4,6 +4,7 @@ import threading
 from collections import OrderedDict, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,7 @@ from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table, TableProperties
 from pyiceberg.table.snapshots import Operation, Snapshot
-from pyiceberg.types import NestedField, StringType
+from pyiceberg.types import IcebergType, NestedField, StringType
 from pyiceberg.utils.concurrent import ExecutorFactory
 from pyiceberg.utils.properties import property_as_int
 
@@ -87,9 +88,11 @@ class Layout:
         """A property of the table."""
         return property_as_int(dict(self.properties), name, default) or default
 
-    def arrow_type(self, column: NestedField) -> pa.DataType:
-        """The type of a column as rows have it in memory."""
-        return plain(schema_to_pyarrow(column.field_type, include_field_ids=False))
+
+@lru_cache(1_000)
+def arrow_type(kind: IcebergType) -> pa.DataType:
+    """The type of a column as rows have it in memory."""
+    return plain(schema_to_pyarrow(kind, include_field_ids=False))
 
 
 @dataclass(frozen=True)
