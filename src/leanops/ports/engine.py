@@ -102,8 +102,8 @@ class Versions:
 
     path: str
     rows: int
-    elsewhere: int
-    """How many of them may have a key whose newest version came with an earlier batch."""
+    elsewhere: int | None
+    """How many of them have a key whose newest version came with an earlier batch; None where nobody knows."""
 
 
 @dataclass(frozen=True)
@@ -137,7 +137,7 @@ class Written:
     superseded: tuple[Versions, ...] = ()
     """Standardized: the versions that are not the newest of their key. Whoever asked for them discards them."""
     failed: tuple[str, ...] = ()
-    """Curated: files that name the keys of rows that failed, for whoever looks for older versions of them."""
+    """Curated: files that name the keys whose newest version is not in Curated, for whoever looks for older ones."""
     known_errors: frozenset[str] = frozenset()
     """The files with error rows of its topic that the batch was compared with."""
     many_files: bool = False

@@ -15,8 +15,8 @@ VERSION = ("record_key", "message_id", "_version", "last_updated_ts", "publish_t
 RAW_FILE, RAW_ROW = "raw_file", "raw_row"
 PLACE = (RAW_FILE, RAW_ROW)
 """Where in RAW a version is."""
-ELSEWHERE = "elsewhere"
-"""Whether the newest version of its key may have come with an earlier batch."""
+NEWEST = "newest"
+"""The message of the newest version of its key, if that came with an earlier batch."""
 _FIRST_TRY, _GROWTH = 1, 4
 """How many versions of a key are judged at first, and how many times more with every further try."""
 
@@ -71,6 +71,15 @@ def newest_passing(ranked: pa.Table, judge: Callable[[pa.Table], pa.Table]) -> O
         failed[failures[ranks[failures] < newest[keys[failures]]]] = True
         start, end = end, end * _GROWTH
     return Outcome(pa.array(np.flatnonzero(kept)), pa.array(np.flatnonzero(failed)))
+
+
+def not_there(versions: pa.Table, stored: pa.Table | None) -> pa.Table:
+    """Those versions whose newest one, by their own account, is not what Curated has of their key."""
+    if stored is None or not len(stored):
+        return versions
+    there = _matched(versions, idempotency_keys(versions.column("record_key")), stored, "idempotency_key")
+    is_there = pc.equal(versions.column(NEWEST), there.column("message_id")).fill_null(False)
+    return versions.filter(pc.invert(is_there))
 
 
 def _matched(rows: pa.Table, keys: pa.ChunkedArray, others: pa.Table, column: str) -> pa.Table:

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from leanops.transforms.keys import COUNTED, order_time
-from leanops.transforms.older import ELSEWHERE, PLACE
+from leanops.transforms.older import NEWEST, PLACE
 from leanops.transforms.older import VERSION as OF_VERSIONS
 from leanops.transforms.quarantine import failures_of_parsing, failures_of_unknown_fields
 from leanops.transforms.verdicts import DUPLICATE, INSERTED, SUPERSEDED, UPDATED, verdicts
@@ -67,9 +67,18 @@ def judge(events: pa.Table, stored: pa.Table | None) -> Judged:
     winners = pa.table({"at": events.column("at").filter(is_winner), "first_seen_ts": won.column("first_seen_ts")})
     replaced = won.filter(pc.equal(won.column("verdict"), UPDATED)).column("stored_row")
     superseded = events.filter(pc.equal(verdict, SUPERSEDED)).select(SUPERSEDED_COLUMNS)
-    is_newer_here = pc.is_in(superseded.column("record_key"), value_set=won.column("record_key").combine_chunks())
-    superseded = superseded.append_column(ELSEWHERE, pc.invert(is_newer_here))
+    superseded = superseded.append_column(NEWEST, _newest(superseded.column("record_key"), won, stored))
     return Judged(winners, replaced.combine_chunks(), superseded, _counted(events, judged))
+
+
+def _newest(keys: pa.ChunkedArray, won: pa.Table, stored: pa.Table | None) -> pa.ChunkedArray:
+    """The message that stays the newest of each key; NULL where one of the winners is newer."""
+    if stored is None:
+        return pa.nulls(len(keys), pa.string())
+    is_won = pc.is_in(keys, value_set=won.column("record_key").combine_chunks())
+    at = pc.index_in(keys, value_set=stored.column("record_key").combine_chunks())
+    messages = stored.column("message_id").take(at.combine_chunks())
+    return pc.if_else(is_won, pa.scalar(None, pa.string()), messages)
 
 
 def rows_of(

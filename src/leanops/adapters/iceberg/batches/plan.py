@@ -46,7 +46,7 @@ class BatchPlan:
         if not self.older or any(isinstance(part, Exception) for part in parts):
             return ()
         failed = tuple(path for part in parts if isinstance(part, Written) for path in part.failed)
-        if not failed and not any(named.elsewhere for named in self.older[0].versions):
+        if not failed and not self.older[0].is_any:
             return ()
         return tuple(replace(unit, failed=failed) for unit in self.older)
 
@@ -89,7 +89,11 @@ class Tables:
             files = [file for file in files if _partition(table, file, "period_reference") in work.periods]
         plan = self._plan(work, Layout.of(table), files)
         older = self._older(work, Place(Layout.of(table), tuple(stored)), plan.units[0])
-        return replace(plan, older=tuple(older))
+        first, *others = plan.units
+        if older and not older[0].is_any and any(named.elsewhere for named in older[0].versions):
+            # One task is enough for them, and looks into these files anyway.
+            first = replace(first, elsewhere=older[0].versions)
+        return replace(plan, units=(first, *others), older=tuple(older))
 
     def _older(self, work: CurateWork, source: Place, unit: Unit) -> list[OlderUnit]:
         """The tasks that judge older versions, where the batch may have any."""
@@ -97,11 +101,10 @@ class Tables:
         if not rows:
             return []
         parts = -(-rows // (_VERSIONS_PER_ROW * self._rules.task_rows))
+        is_any = parts > 1 or any(named.elsewhere is None for named in work.versions or ())
+        named = unit.work, tuple(work.versions or ()), is_any, ()
         places = self._raw(work), source, unit.target, unit.errors
-        return [
-            OlderUnit(unit.work, tuple(work.versions or ()), (), *places, unit.memory, part, parts)
-            for part in range(parts)
-        ]
+        return [OlderUnit(*named, *places, unit.memory, part, parts) for part in range(parts)]
 
     def versions(self, work: CurateWork) -> list[VersionsUnit]:
         """The tasks that name all versions in the part of RAW that a batch looks at, where it does not know them."""

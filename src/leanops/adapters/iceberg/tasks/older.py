@@ -27,7 +27,6 @@ from leanops.transforms.flatten import RAW_COLUMNS
 from leanops.transforms.judge import KEY, judged
 from leanops.transforms.keys import PREFIX
 from leanops.transforms.older import (
-    ELSEWHERE,
     RAW_FILE,
     RAW_ROW,
     VERSION,
@@ -58,8 +57,10 @@ class OlderUnit:
 
     work: CurateWork
     versions: tuple[Versions, ...]
+    is_any: bool
+    """Whether the keys of all of them are looked up, and not only those in `failed`."""
     failed: tuple[str, ...]
-    """Files that name the keys of rows of the batch that failed."""
+    """Files that name keys whose newest version is not in Curated, those of all rows of the batch that failed."""
     raw: Place
     source: Place
     """Standardized, with all of its files."""
@@ -77,9 +78,8 @@ def versions_unit(unit: VersionsUnit, secret: bytes | None) -> tuple[Versions, .
     if flattened is None:
         return ()
     _, pieces = flattened
-    events = joined(cells.select(SUPERSEDED_COLUMNS).filter(cells.column("rule").is_null()) for cells in pieces)
-    versions = events.append_column(ELSEWHERE, pa.repeat(True, len(events)))
-    return write_versions(unit.target.layout.io(), unit.target.layout, versions)
+    events = (cells.select(SUPERSEDED_COLUMNS).filter(cells.column("rule").is_null()) for cells in pieces)
+    return write_versions(unit.target.layout.io(), unit.target.layout, joined(events))
 
 
 def older_unit(unit: OlderUnit, secret: bytes | None) -> Written:
@@ -111,7 +111,7 @@ def older_unit(unit: OlderUnit, secret: bytes | None) -> Written:
 
 
 def _failed(unit: OlderUnit) -> pa.Array:
-    """The keys of rows of the batch that failed."""
+    """The keys whose newest version is known to be none of Curated."""
     io = unit.target.layout.io()
     keys = [whole_file(io, path).column("record_key") for path in unit.failed]
     return pa.chunked_array([chunk for named in keys for chunk in named.chunks], pa.string()).combine_chunks()
@@ -123,7 +123,8 @@ def _versions(unit: OlderUnit, failed: pa.Array) -> pa.Table:
     for named in unit.versions:
         rows = whole_file(io, named.path)
         rows = rows.filter(pc.starts_with(rows.column("record_key"), PREFIX))
-        rows = rows.filter(pc.or_(rows.column(ELSEWHERE), pc.is_in(rows.column("record_key"), value_set=failed)))
+        if not unit.is_any:
+            rows = rows.filter(pc.is_in(rows.column("record_key"), value_set=failed))
         if unit.parts > 1:
             numbers = part_numbers(rows.column("record_key"), unit.parts)
             rows = rows.filter(pa.array(numbers == unit.part))

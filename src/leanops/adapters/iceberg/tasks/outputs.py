@@ -19,7 +19,7 @@ from leanops.adapters.iceberg.tasks.stored import Layout, Positions, StoredFile
 from leanops.adapters.iceberg.tasks.written import remove_files, write_both, write_rows
 from leanops.domain.table.batch import Batch
 from leanops.ports.engine import Versions, Written
-from leanops.transforms.older import ELSEWHERE
+from leanops.transforms.older import NEWEST
 from leanops.transforms.quarantine import error_rows, first_copies
 
 
@@ -50,8 +50,9 @@ def _dead(
 
 
 def write_versions(io: FileIO, layout: Layout, versions: pa.Table) -> tuple[Versions, ...]:
-    """Write down versions for whoever looks for those of some keys."""
-    elsewhere = pc.sum(versions.column(ELSEWHERE)).as_py() or 0
+    """Write down versions for whoever looks for those of some keys, perhaps with the newest ones of earlier batches."""
+    is_known = NEWEST in versions.column_names
+    elsewhere = len(versions) - versions.column(NEWEST).null_count if is_known else None
     return tuple(Versions(path, len(versions), elsewhere) for path in write_note(io, layout, versions))
 
 
@@ -76,19 +77,19 @@ def whole_file(io: FileIO, path: str) -> pa.Table:
 
 
 def completed(
-    unit: Any, written: Written, bad: pa.Table, superseded: pa.Table | None = None, *, notes_failed: bool = False
+    unit: Any, written: Written, bad: pa.Table, superseded: pa.Table | None = None, failed: pa.Table | None = None
 ) -> Written:
     """Note what later tasks need, and write the error rows that are not stored yet; all of it, or nothing is left.
 
-    They may need superseded versions, or the keys of rows that failed.
+    They may need superseded versions, or the keys whose newest version failed.
     """
     layout = unit.target.layout
     io = layout.io()
     try:
         if superseded is not None:
             written = replace(written, superseded=write_versions(io, layout, superseded))
-        if notes_failed:
-            written = replace(written, failed=write_note(io, layout, bad.select(["record_key"])))
+        if failed is not None:
+            written = replace(written, failed=write_note(io, layout, failed))
         return replace(written, errors=_write_errors(unit, bad))
     except BaseException:
         remove_files(io, (*written.files, *written.deletes, *notes_of(written)))

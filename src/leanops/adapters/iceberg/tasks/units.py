@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from leanops.adapters.iceberg.tasks.held import Spool, joined, packed, split, together, unpacked
-from leanops.adapters.iceberg.tasks.outputs import always, completed, stamped, write_files
+from leanops.adapters.iceberg.tasks.outputs import always, completed, stamped, whole_file, write_files
 from leanops.adapters.iceberg.tasks.places import Place, pieces, stored_rows
 from leanops.adapters.iceberg.tasks.raw import (
     PARTS_OF_MEMORY,
@@ -22,11 +22,12 @@ from leanops.adapters.iceberg.tasks.raw import (
 from leanops.adapters.iceberg.tasks.rows import ROWS_OF_PAYLOADS
 from leanops.domain.payload.flatten import Kind
 from leanops.domain.table.batch import Batch
-from leanops.ports.engine import CurateWork, StandardizeWork, Written
+from leanops.ports.engine import CurateWork, StandardizeWork, Versions, Written
 from leanops.transforms import curate, standardize
 from leanops.transforms.flatten import FlattenPlan
 from leanops.transforms.judge import Source, sources_of
-from leanops.transforms.keys import check_distinct
+from leanops.transforms.keys import PREFIX, check_distinct
+from leanops.transforms.older import NEWEST, idempotency_keys, not_there
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,8 @@ class Unit:
     errors: Place
     memory: int
     """About how many bytes of rows the task may hold."""
+    elsewhere: tuple[Versions, ...] = ()
+    """Curated: versions, to see whether the newest ones of their keys are there that came with earlier batches."""
 
 
 def standardize_unit(unit: Unit, secret: bytes | None) -> Written:
@@ -126,14 +129,31 @@ def curate_unit(unit: Unit, secret: bytes | None) -> Written:
         changed = joined(keys).column(work.key)
         rebuild = f"leanops rebuild {work.batch.topic}"
         check_distinct(changed, "Standardized", rebuild)
-        stored = stored_rows(unit.target, work.key, changed, curate.STORED)
+        elsewhere = _elsewhere(unit)
+        looked_up = pa.chunked_array([*changed.chunks, *idempotency_keys(elsewhere.column("record_key")).chunks])
+        stored = stored_rows(unit.target, work.key, looked_up, curate.STORED)
         if stored is not None:
             check_distinct(stored.column(work.key), "Curated", f"{rebuild} --curated")
         curating = Curating(work, stored, sources, secret)
         written = write_files(unit, curating.rows(spool), stored, curating.replaced)
-    read = len(changed)
+    read, bad = len(changed), joined(curating.bad)
     written = replace(written, read=read, counts=curating.counts)
-    return completed(unit, written, joined(curating.bad), notes_failed=bool(work.versions))
+    if not work.versions:
+        return completed(unit, written, bad)
+    failed = joined([bad.select(["record_key"]), not_there(elsewhere, stored).select(["record_key"])])
+    return completed(unit, written, bad, failed=failed)
+
+
+def _elsewhere(unit: Unit) -> pa.Table:
+    """The keys of versions whose newest one came with an earlier batch, and its message."""
+    io = unit.target.layout.io()
+    keys = [pa.table({"record_key": pa.nulls(0, pa.string()), NEWEST: pa.nulls(0, pa.string())})]
+    for versions in unit.elsewhere:
+        rows = whole_file(io, versions.path).select(["record_key", NEWEST])
+        keys.append(
+            rows.filter(pc.and_(rows.column(NEWEST).is_valid(), pc.starts_with(rows.column("record_key"), PREFIX)))
+        )
+    return pa.concat_tables(keys)
 
 
 def _changed(unit: Unit, columns: tuple[str, ...]) -> Iterator[pa.Table]:
