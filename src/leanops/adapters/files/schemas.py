@@ -3,6 +3,7 @@
 import re
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import lru_cache
 
 from leanops.domain.errors import CommitRefusedError, InvalidSchemaError, InvalidTopicError, UsageError
 from leanops.domain.event.names import check_topic
@@ -151,6 +152,7 @@ class SchemaFiles:
         return None if data is None else _decoded(name, data)
 
 
+@lru_cache(2_000)
 def _parsed(name: str, data: bytes) -> Schema:
     return schema_from_json(_decoded(name, data), f"schemas/{name}", is_kept=True)
 

@@ -5,15 +5,18 @@ import os
 import sqlite3
 import threading
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import sqlalchemy as sa
 from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.sql import IcebergTables, SqlCatalog
-from pyiceberg.io import FileIO
+from pyiceberg.exceptions import NoSuchTableError
+from pyiceberg.io import FileIO, load_file_io
+from pyiceberg.serializers import FromInputFile
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.typedef import Identifier
 
 _syncfs = getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None)
 
@@ -94,22 +97,50 @@ class LocalCatalog(SqlCatalog):
         self._warehouse.mkdir(parents=True, exist_ok=True)
         self._read, self._written = Remembered(READ_SNAPSHOTS), Remembered(WRITTEN_SNAPSHOTS)
         super().__init__(name, uri=f"sqlite:///{home}/catalog.db?timeout=30", warehouse=f"file://{self._warehouse}")
+        columns = IcebergTables.table_namespace, IcebergTables.table_name, IcebergTables.metadata_location
+        is_ours, is_table = IcebergTables.catalog_name == name, self._iceberg_type_filter()
+        self._all = sa.select(*columns).where(is_ours if is_table is None else sa.and_(is_ours, is_table))
+        self._one = self._all.where(columns[0] == sa.bindparam("namespace"), columns[1] == sa.bindparam("table"))
         sa.event.listen(self.engine, "connect", _sync_every_commit)
         # The connection that looked for the tables was opened before.
         self.engine.dispose()
 
-    def _convert_orm_to_iceberg(self, orm_table: IcebergTables) -> Table:
-        """The table a row of the catalog is about."""
-        name, location = (
-            (orm_table.table_namespace or "", orm_table.table_name or ""),
-            orm_table.metadata_location or "",
+    def load_table(self, identifier: str | Identifier) -> Table:
+        """The table as it is now; raises NoSuchTableError."""
+        (location,) = self.locations([identifier])
+        if location is None:
+            raise NoSuchTableError(f"Table does not exist: {'.'.join(Catalog.identifier_to_tuple(identifier))}")
+        return self.table_at(identifier, location)
+
+    def locations(self, identifiers: Sequence[str | Identifier]) -> list[str | None]:
+        """Where the metadata of each of these tables is now, asked for at once; None where there is no such table."""
+        names = [_name(identifier) for identifier in identifiers]
+        # Statements that are made once: to make one takes longer than to run it.
+        query, of = (
+            (self._one, dict(zip(("namespace", "table"), names[0], strict=True)))
+            if len(names) == 1
+            else (self._all, {})
         )
+        with self.engine.connect() as connection:
+            found = {(row[0], row[1]): row[2] for row in connection.execute(query, of)}
+        return [found.get(name) for name in names]
+
+    def table_at(self, identifier: str | Identifier, location: str) -> Table:
+        """A table by the metadata at a location."""
+        name = _name(identifier)
         metadata = self._read.find(name, location)
         if metadata is None:
-            metadata = self._written.take((location,)) or super()._convert_orm_to_iceberg(orm_table).metadata
+            metadata = self._written.take((location,)) or self._metadata_at(location)
             self._read.put(name, location, metadata)
-        identifier = (*Catalog.identifier_to_tuple(name[0]), name[1])
-        return Table(identifier, metadata, location, self._load_file_io(metadata.properties, location), self)
+        io = self._load_file_io(metadata.properties, location)
+        return Table(Catalog.identifier_to_tuple(identifier), metadata, location, io, self)
+
+    def _convert_orm_to_iceberg(self, orm_table: IcebergTables) -> Table:
+        """The table a row of the catalog is about."""
+        return self.table_at(f"{orm_table.table_namespace}.{orm_table.table_name}", orm_table.metadata_location or "")
+
+    def _metadata_at(self, location: str) -> TableMetadata:
+        return FromInputFile.table_metadata(load_file_io(self.properties, location).new_input(location))
 
     def _write_metadata(self, metadata: TableMetadata, io: FileIO, metadata_path: str) -> None:  # type: ignore[override]
         """The last file of a commit, after which PyIceberg writes the row."""
@@ -119,6 +150,11 @@ class LocalCatalog(SqlCatalog):
         except OSError as failure:
             raise NothingCommittedError(failure.errno, failure.strerror, failure.filename) from failure
         self._written.put((metadata_path,), metadata_path, metadata)
+
+
+def _name(identifier: str | Identifier) -> tuple[str, str]:
+    """A table's namespace and its own name."""
+    return Catalog.namespace_to_string(Catalog.namespace_from(identifier)), Catalog.table_name_from(identifier)
 
 
 def _sync_every_commit(connection: sqlite3.Connection, _: object) -> None:

@@ -1,6 +1,6 @@
 """The state store in SQLite or PostgreSQL: one table per state table, each change one statement of its own."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import sqlalchemy as sa
@@ -14,6 +14,7 @@ from leanops.ports.state import Key, Row, StateTable, Stored, new_revision
 
 REVISION = "revision"
 KEYS_PER_STATEMENT = 400
+NOTHING: Mapping[str, Any] = {}
 
 
 class ExactText(sa.types.TypeDecorator[str]):
@@ -41,11 +42,16 @@ class SqlState:
         self._database = Database(url, wait_seconds, "state", StateUnavailableError)
         self._prefix, self._page_rows = prefix, page_rows
         self._tables: dict[str, sa.Table] = {}
+        self._gets: dict[str, sa.Select[Any]] = {}
 
     def get(self, table: StateTable, key: Key) -> Stored | None:
         table.check_key(key)
         target = self._table(table)
-        rows = self._select(sa.select(target).where(_is(target, table, key)))
+        if table.name not in self._gets:
+            # To make a statement takes longer than to run it.
+            parts = tuple(sa.bindparam(column, type_=ExactText) for column in table.key)
+            self._gets[table.name] = sa.select(target).where(_is(target, table, parts))
+        rows = self._select(self._gets[table.name], dict(zip(table.key, key, strict=True)))
         return rows[0] if rows else None
 
     def put(self, table: StateTable, row: Row, *, expected: int | None) -> int:
@@ -118,8 +124,8 @@ class SqlState:
     def _insert(self, target: sa.Table) -> postgresql.Insert | sqlite.Insert:
         return postgresql.insert(target) if self._database.dialect == "postgresql" else sqlite.insert(target)
 
-    def _select(self, statement: sa.Select[Any]) -> list[Stored]:
-        return self._database.run(lambda connection: [_stored(row) for row in connection.execute(statement)])
+    def _select(self, statement: sa.Select[Any], of: Mapping[str, Any] = NOTHING) -> list[Stored]:
+        return self._database.run(lambda connection: [_stored(row) for row in connection.execute(statement, of)])
 
     def _table(self, table: StateTable) -> sa.Table:
         target = self._tables.get(table.name)
@@ -138,7 +144,7 @@ def _definition(table: StateTable, prefix: str) -> sa.Table:
     return sa.Table(prefix + table.name, sa.MetaData(), *key, *values, revision)
 
 
-def _is(target: sa.Table, table: StateTable, key: Key, revision: int | None = None) -> sa.ColumnElement[bool]:
+def _is(target: sa.Table, table: StateTable, key: Sequence[Any], revision: int | None = None) -> sa.ColumnElement[bool]:
     same = [target.c[column] == part for column, part in zip(table.key, key, strict=True)]
     return sa.and_(*same, *([] if revision is None else [target.c[REVISION] == revision]))
 

@@ -16,6 +16,7 @@ KIND = "leanops.kind"
 FOLD = "fold"
 """A compaction right after a batch. It carries on the batch's watermark, which so outlives the batch's snapshot."""
 _BATCH_ID = "leanops.batch-id"
+_BATCH_SEQ = "leanops.batch-seq"
 
 
 @dataclass(frozen=True)
@@ -126,7 +127,7 @@ class Watermark:
         """The keys of the snapshot summary."""
         return {
             _BATCH_ID: self.batch_id,
-            "leanops.batch-seq": str(self.batch_seq),
+            _BATCH_SEQ: str(self.batch_seq),
             "leanops.source-uuid": self.source_uuid,
             "leanops.source-from": "" if self.source_from is None else str(self.source_from),
             "leanops.source-to": str(self.source_to),
@@ -173,7 +174,7 @@ def _carried(snapshot: Snapshot) -> Watermark | None:
     source_from, raw_to = summary["leanops.source-from"], summary.get("leanops.raw-to")
     return Watermark(
         batch_id=summary[_BATCH_ID],
-        batch_seq=int(summary["leanops.batch-seq"]),
+        batch_seq=int(summary[_BATCH_SEQ]),
         source_uuid=summary["leanops.source-uuid"],
         source_from=int(source_from) if source_from else None,
         source_to=int(summary["leanops.source-to"]),
@@ -195,9 +196,10 @@ def _numbers(summary: Mapping[str, str], prefix: str) -> dict[str, int]:
 
 def valid_watermark(table: TableView) -> Watermark | None:
     """The one with the greatest batch-seq among the ancestors: a stalled writer may commit an older one late."""
-    marks = [mark for snapshot in table.ancestors() if (mark := _carried(snapshot)) is not None]
+    marked = [snapshot for snapshot in table.ancestors() if _BATCH_ID in snapshot.summary]
     # Of two batches that began at the same place the first one counts: the other one was abandoned, and came late.
-    return max(reversed(marks), key=lambda mark: mark.batch_seq, default=None)
+    newest = max(reversed(marked), key=lambda snapshot: int(snapshot.summary[_BATCH_SEQ]), default=None)
+    return _carried(newest) if newest else None
 
 
 def has_batch(table: TableView, batch_id: str) -> Snapshot | None:

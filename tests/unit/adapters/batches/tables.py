@@ -17,7 +17,7 @@ from leanops.adapters.iceberg.batches.row_delta import commit_row_delta
 from leanops.adapters.iceberg.catalog import IcebergCatalog
 from leanops.adapters.iceberg.local import LocalCatalog
 from leanops.adapters.iceberg.tasks.rows import DeadRows, live_rows
-from leanops.adapters.iceberg.tasks.stored import Layout, Positions, StoredFile, stored_files
+from leanops.adapters.iceberg.tasks.stored import Layout, Positions, StoredFile, arrow_type, stored_files
 from leanops.adapters.iceberg.tasks.written import write_deletes, write_rows
 from leanops.domain.table.definitions import TableDefinition
 
@@ -62,7 +62,7 @@ def arrow(layout: Layout, rows: Sequence[Mapping[str, Any]]) -> pa.Table:
     """Rows with those columns that one of them has, in the table's types."""
     names = [column for column in layout.schema.fields if any(column.name in row for row in rows)]
     return pa.Table.from_pylist(
-        list(rows), schema=pa.schema([(column.name, layout.arrow_type(column)) for column in names])
+        list(rows), schema=pa.schema([(column.name, arrow_type(column.field_type)) for column in names])
     )
 
 

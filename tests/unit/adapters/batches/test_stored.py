@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyiceberg.catalog import Catalog
 from pyiceberg.conversions import to_bytes
-from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
+from pyiceberg.manifest import DataFile, DataFileContent, FileFormat, ManifestEntry, ManifestFile
 from pyiceberg.table import Table
 from pyiceberg.typedef import Record
 from pyiceberg.types import StringType
@@ -215,15 +215,15 @@ def test_a_manifest_is_read_once_and_forgotten_when_others_need_the_room(catalog
     table = catalog.load_table(NAME)
     manifests = table.current_snapshot().manifests(table.io)  # type: ignore[union-attr]
     read: list[str] = []
-    for manifest in manifests:
-        fetch = manifest.fetch_manifest_entry
-        manifest.fetch_manifest_entry = lambda io, fetch=fetch, path=manifest.manifest_path: (
-            read.append(path) or fetch(io)
-        )
-    remembered = Remembered(5)
+    remembered: Remembered[ManifestEntry] = Remembered(5)
+
+    def entries(manifest: ManifestFile) -> list[ManifestEntry]:
+        path = manifest.manifest_path
+        return remembered.listed(path, lambda: read.append(path) or manifest.fetch_manifest_entry(table.io))  # type: ignore[func-returns-value]
+
     first, second, third = (manifest.manifest_path for manifest in manifests)
     order = [0, 1, 0, 2, 0, 1]
-    found = [remembered.entries(table.io, manifests[at]) for at in order]
+    found = [entries(manifests[at]) for at in order]
     assert read == [first, second, third, second]
     assert found[0] is found[2] is found[4]
     assert found[1] is not found[5]

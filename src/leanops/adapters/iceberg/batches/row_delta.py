@@ -42,6 +42,7 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait
 
 from leanops.adapters.iceberg.local import NothingCommittedError
 from leanops.adapters.iceberg.tasks.fold import lightest
+from leanops.adapters.iceberg.tasks.stored import manifests_of
 from leanops.adapters.iceberg.tasks.written import remove_files
 from leanops.domain.errors import CommitRefusedError, CommitUnknownError, PermanentError
 
@@ -267,7 +268,7 @@ class _Commit:
         """The manifests of the head that list anything alive."""
         if self._parent is None:
             return []
-        manifests = self._parent.manifests(self.table.io)
+        manifests = manifests_of(self.table, self._parent)
         return [manifest for manifest in manifests if manifest.has_added_files() or manifest.has_existing_files()]
 
     def _without(

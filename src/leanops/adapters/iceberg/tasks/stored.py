@@ -2,10 +2,10 @@
 
 import threading
 from collections import OrderedDict, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -41,6 +41,7 @@ _REMEMBERED_ENTRIES = 20_000
 _OF_FILES = ("py-io-impl", "s3.", "gcs.", "adls.", "hdfs.", "hf.", "client.")
 """How the properties begin that PyIceberg's FileIO reads."""
 Positions = npt.NDArray[np.int64]
+Listed = TypeVar("Listed")
 NO_POSITIONS: Positions = np.empty(0, dtype=np.int64)
 
 
@@ -126,7 +127,7 @@ def stored_files(table: Table, snapshot_id: int | None, measured: Sequence[str])
     if snapshot_id is None:
         return []
     contents: dict[ManifestContent, list[ManifestEntry]] = {kind: [] for kind in ManifestContent}
-    manifests = _snapshot(table, snapshot_id).manifests(table.io)
+    manifests = manifests_of(table, _snapshot(table, snapshot_id))
     for manifest, entries in zip(manifests, _entries(table, manifests), strict=True):
         contents[manifest.content] += entries
     data = contents[ManifestContent.DATA]
@@ -148,7 +149,7 @@ def appended_files(table: Table, start: int | None, end: int, measured: Sequence
     manifests = [
         manifest
         for snapshot in appends.values()
-        for manifest in snapshot.manifests(table.io)
+        for manifest in manifests_of(table, snapshot)
         if manifest.content == ManifestContent.DATA and manifest.added_snapshot_id == snapshot.snapshot_id
     ]
     columns = _columns(table, measured)
@@ -173,30 +174,35 @@ def plain(kind: pa.DataType) -> pa.DataType:
     return kind
 
 
-class Remembered:
-    """The entries of the manifests read last: manifests never change, and PyIceberg takes 2 ms to open one."""
+class Remembered(Generic[Listed]):
+    """What the files read last list, manifests or lists of them: they never change, and to open one takes 2 ms."""
 
     def __init__(self, most: int) -> None:
         self._most, self._held, self._lock = most, 0, threading.Lock()
-        self._by_path: OrderedDict[str, list[ManifestEntry]] = OrderedDict()
+        self._by_path: OrderedDict[str, list[Listed]] = OrderedDict()
 
-    def entries(self, io: FileIO, manifest: ManifestFile) -> list[ManifestEntry]:
-        """Its live entries, which nobody may change."""
-        path = manifest.manifest_path
+    def listed(self, path: str, read: Callable[[], list[Listed]]) -> list[Listed]:
+        """What a file lists, which nobody may change."""
         with self._lock:
             if path in self._by_path:
                 self._by_path.move_to_end(path)
                 return self._by_path[path]
-        entries = manifest.fetch_manifest_entry(io)
+        listed = read()
         with self._lock:
-            self._held += 0 if path in self._by_path else len(entries) + 1
-            self._by_path[path] = entries
+            self._held += 0 if path in self._by_path else len(listed) + 1
+            self._by_path[path] = listed
             while self._held > self._most:
                 self._held -= len(self._by_path.popitem(last=False)[1]) + 1
-        return entries
+        return listed
 
 
-_remembered = Remembered(_REMEMBERED_ENTRIES)
+_entries_read: Remembered[ManifestEntry] = Remembered(_REMEMBERED_ENTRIES)
+_manifests_read: Remembered[ManifestFile] = Remembered(_REMEMBERED_ENTRIES)
+
+
+def manifests_of(table: Table, snapshot: Snapshot) -> list[ManifestFile]:
+    """The manifests of a snapshot, which nobody may change."""
+    return _manifests_read.listed(snapshot.manifest_list, lambda: snapshot.manifests(table.io))
 
 
 class _Deletes:
@@ -293,8 +299,11 @@ def _columns(table: Table, names: Sequence[str]) -> list[NestedField]:
 
 def _entries(table: Table, manifests: Sequence[ManifestFile]) -> list[list[ManifestEntry]]:
     """The live entries of each manifest; an object store is asked for several at once."""
-    read = ExecutorFactory.get_or_create().map
-    return list(read(lambda manifest: _remembered.entries(table.io, manifest), manifests))
+
+    def entries(manifest: ManifestFile) -> list[ManifestEntry]:
+        return _entries_read.listed(manifest.manifest_path, lambda: manifest.fetch_manifest_entry(table.io))
+
+    return list(ExecutorFactory.get_or_create().map(entries, manifests))
 
 
 def _snapshot(table: Table, snapshot_id: int) -> Snapshot:
