@@ -35,6 +35,9 @@ class Catalog(Protocol):
     def load(self, name: str) -> TableView | None:
         """The table as it is now, or None."""
 
+    def look(self, names: Sequence[str]) -> Callable[[str], TableView | None]:
+        """One look at all of these tables: what `load` says of each of them, without asking the catalog again."""
+
     def create(self, name: str, definition: TableDefinition) -> TableView:
         """The table, created if it was not there."""
 

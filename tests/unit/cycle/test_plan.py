@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 
 from leanops.domain.errors import UnknownTopicError
 from leanops.domain.table.batch import CURATED, STANDARDIZED
@@ -309,3 +310,28 @@ def test_an_operation_that_failed_while_the_clock_was_ahead_is_due_now(platform:
     assert not is_due(platform, found)
     clock.advance(-86_400)
     assert is_due(platform, found)
+
+
+def test_a_plan_asks_as_often_for_many_topics_as_for_one(platform: Platform) -> None:
+    asked: list[str] = []
+
+    def note(_connection: Any, _cursor: Any, statement: str, *_: Any) -> None:
+        asked.append(statement)
+
+    state: Any = platform.state
+    engines = native(platform).engine, state._database._engine
+    counts = []
+    for topics in (["orders"], [f"orders-{number}" for number in range(7)]):
+        for topic in topics:
+            if topic != "orders":
+                add_topic(platform, topic)
+            deploy_schema(platform, topic, schema_text(table_name=topic.replace("-", "_")), "schema.json")
+        plan_cycle(platform, None)
+        for engine in engines:
+            sa.event.listen(engine, "before_cursor_execute", note)
+        plans = plan_cycle(platform, None)
+        for engine in engines:
+            sa.event.remove(engine, "before_cursor_execute", note)
+        counts.append((len(plans), len(asked)))
+        asked.clear()
+    assert counts == [(1, 6), (8, 6)]

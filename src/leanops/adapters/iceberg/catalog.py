@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import date, datetime, timedelta
 from functools import reduce
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import pyarrow as pa
 from pyiceberg import expressions
@@ -54,6 +54,17 @@ _filters: Any = expressions
 """As Any: the constructors accept more than their types declare."""
 
 
+@runtime_checkable
+class _Locates(Protocol):
+    """A catalog that can be asked for several tables at once."""
+
+    def locations(self, identifiers: Sequence[str]) -> list[str | None]:
+        """Where the metadata of each of these tables is now; None where there is no such table."""
+
+    def table_at(self, identifier: str, location: str) -> Table:
+        """A table by the metadata at a location."""
+
+
 class IcebergCatalog:
     """The Catalog port on any PyIceberg catalog."""
 
@@ -68,6 +79,22 @@ class IcebergCatalog:
             return _view(name, self.native.load_table(name))
         except NoSuchTableError:
             return None
+
+    def look(self, names: Sequence[str]) -> Callable[[str], TableView | None]:
+        native = self.native
+        if not isinstance(native, _Locates):
+            return self.load
+        locations = dict(zip(names, native.locations(names), strict=True))
+
+        def view(name: str) -> TableView | None:
+            location = locations[name]
+            try:
+                return _view(name, native.table_at(name, location)) if location else None
+            except FileNotFoundError:
+                # Others have committed so often meanwhile that the metadata was removed.
+                return self.load(name)
+
+        return view
 
     def create(self, name: str, definition: TableDefinition) -> TableView:
         existing = self.load(name)

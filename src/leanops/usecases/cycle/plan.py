@@ -1,6 +1,6 @@
 """What a cycle has to do, found out without Spark: a gate per topic, each with its outcome."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from leanops.domain.errors import UnknownTopicError
@@ -36,19 +36,28 @@ class TopicPlan:
 
 @dataclass(frozen=True)
 class _Known:
-    """What the state store says of all pipelines, read once a cycle."""
+    """What the state store, the schemas and the catalog say of all topics, asked once a cycle."""
 
     failures: Mapping[str, Row]
     begun: Collection[str]
     abandoned: Collection[str]
     """Pipelines with a batch that was given up."""
+    schemas: Mapping[str, Schema | Exception | None]
+    """The active one of each topic, or why it cannot be read."""
+    table: Callable[[str], TableView | None]
 
     @classmethod
-    def of(cls, platform: Platform) -> "_Known":
+    def of(cls, platform: Platform, topics: Sequence[str]) -> "_Known":
+        databases = platform.rules.databases
+        schemas = {topic: _active(platform, topic) for topic in topics}
+        tables = [name(topic) for topic in topics for name in (databases.raw_table, databases.standardized_table)]
+        tables += [
+            databases.curated_table(schema.table_name) for schema in schemas.values() if isinstance(schema, Schema)
+        ]
         failures = {str(stored.row["pipeline_id"]): stored.row for stored in platform.state.rows(ATTEMPTS)}
         begun = {str(stored.row["pipeline_id"]) for stored in platform.state.rows(BATCHES)}
         abandoned = {str(stored.row["pipeline_id"]) for stored in platform.state.rows(ABANDONED_BATCHES)}
-        return cls(failures, begun, abandoned)
+        return cls(failures, begun, abandoned, schemas, platform.catalog.look(tables))
 
     def has_to_finish(self, platform: Platform, topic: str, layer: str, table: TableView | None) -> bool:
         """Whether a batch has to be finished, or one that was given up has come in late and has to go."""
@@ -64,10 +73,10 @@ def plan_cycle(platform: Platform, topics: Sequence[str] | None, *, force: bool 
     for topic in topics or ():
         if topic not in registry:
             raise UnknownTopicError(topic)
-    known = _Known.of(platform)
+    chosen = topics or sorted(registry)
+    known = _Known.of(platform, chosen)
     to_heed = replace(known, failures={}) if force else known
     unfinished = unfinished_operations(platform)
-    chosen = topics or sorted(registry)
     return [
         _held_up(unfinished[topic], known.failures.get(pipeline_id(topic, "operation")))
         if topic in unfinished
@@ -92,16 +101,25 @@ def _plan(platform: Platform, state: Row, known: _Known) -> TopicPlan:
     topic = str(state["topic_name"])
     if state["status"] == PAUSED:
         return TopicPlan(topic, outcome=Outcome.PAUSED, reason=_text(state["reason"]))
-    schema = platform.schemas.active(topic)
+    schema = known.schemas[topic]
+    if isinstance(schema, Exception):
+        raise schema
     if schema is None and not platform.rules.pipeline.explore:
-        return TopicPlan(topic, outcome=Outcome.NO_SCHEMA, reason=_without_schema(platform, topic))
+        return TopicPlan(topic, outcome=Outcome.NO_SCHEMA, reason=_without_schema(platform, topic, known))
     if schema is not None and not state["processing_enabled"]:
         return TopicPlan(topic, outcome=Outcome.DISABLED, reason=_text(state["reason"]))
     return _work(platform, topic, schema, known)
 
 
-def _without_schema(platform: Platform, topic: str) -> str:
-    if rows_in(platform.catalog.load(platform.rules.databases.raw_table(topic))):
+def _active(platform: Platform, topic: str) -> Schema | Exception | None:
+    try:
+        return platform.schemas.active(topic)
+    except Exception as failure:  # noqa: BLE001 - raised again where it stops that topic alone
+        return failure
+
+
+def _without_schema(platform: Platform, topic: str, known: _Known) -> str:
+    if rows_in(known.table(platform.rules.databases.raw_table(topic))):
         return "events wait in RAW; deploy a schema to process them"
     return "no events yet; publish some, then deploy a schema to process them"
 
@@ -109,9 +127,8 @@ def _without_schema(platform: Platform, topic: str) -> str:
 def _work(platform: Platform, topic: str, schema: Schema | None, known: _Known) -> TopicPlan:
     """Which layers have something to do; a parked layer does not stop the other."""
     databases = platform.rules.databases
-    raw = platform.catalog.load(databases.raw_table(topic))
-    standardized = platform.catalog.load(databases.standardized_table(topic))
-    curated = platform.catalog.load(databases.curated_table(schema.table_name)) if schema else None
+    raw, standardized = known.table(databases.raw_table(topic)), known.table(databases.standardized_table(topic))
+    curated = known.table(databases.curated_table(schema.table_name)) if schema else None
     rows = _new_rows(raw, standardized)
     failures = {layer: known.failures.get(pipeline_id(topic, layer)) for layer in (STANDARDIZED, CURATED)}
     held = {layer: _held_back(platform, failure) for layer, failure in failures.items()}
