@@ -36,6 +36,8 @@ LeanOpsError
     └── SourceRewrittenError      RAW was changed by something other than an append
 """
 
+import errno
+import os
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 
@@ -252,8 +254,13 @@ class SourceRewrittenError(PermanentError):
     """The source was changed by something other than an append, a compaction or our retention."""
 
 
+_FULL = errno.ENOSPC, errno.EDQUOT
+
+
 def reason_of(failure: Exception, more: str = "see more of it with leanops --debug") -> str:
     """One line for an outcome. A foreign exception's text may quote data, so only its kind is shown."""
     if isinstance(failure, LeanOpsError):
         return str(failure)
+    if isinstance(failure, OSError) and failure.errno in _FULL:
+        return f"the disk is full ({os.strerror(failure.errno)}); make room, and the next try goes on from here"
     return f"{type(failure).__name__} from the engine; {more}"

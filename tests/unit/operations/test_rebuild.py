@@ -6,10 +6,13 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
+from leanops.adapters.iceberg.batches.engine import TaskEngine
 from leanops.domain.errors import OperationBlockedError, TopicPausedError
 from leanops.domain.table.operation import Accept, Scope
+from leanops.ports.engine import TableAt
 from leanops.usecases.cycle.plan import plan_cycle
 from leanops.usecases.cycle.run import run_cycle
 from leanops.usecases.operations.execute import cancel, resume
@@ -349,3 +352,32 @@ def test_an_operation_of_which_a_snapshot_expired_waits_for_a_person_and_can_be_
     cancel(world.platform(), "orders")
     rebuild_topic(world.platform(), "orders")
     assert sorted(row["a"] for row in world.curated("orders")) == list(range(8))
+
+
+def test_rows_that_left_raw_are_looked_for_only_where_its_numbers_do_not_add_up(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked, look = list[str](), TaskEngine.retired
+
+    def noted(engine: TaskEngine, stored: TableAt, raw: TableAt) -> Any:
+        looked.append(stored.table)
+        return look(engine, stored, raw)
+
+    monkeypatch.setattr(TaskEngine, "retired", noted)
+    processed(world, 5)
+    rebuild_topic(world.platform(), "orders")
+    world.publish("orders", make_stream(random.Random(6), 30))
+    rebuild_topic(world.platform(), "orders")
+    assert looked == [], "all that was read is there, and what was not read yet as well"
+    catalog, standardized = world.embedded.catalog, world.databases.standardized_table("orders")
+    world.settle()
+    before = len(world.standardized("orders"))
+    foreign = catalog.load_table(standardized).scan().to_arrow().slice(0, 1)
+    at = foreign.column_names.index("record_key"), foreign.column_names.index("message_id")
+    for place, text in zip(at, ("key:foreign", "foreign"), strict=True):
+        foreign = foreign.set_column(place, foreign.field(place), pa.array([text], foreign.schema.types[place]))
+    catalog.load_table(standardized).append(foreign)
+    rebuild_topic(world.platform(), "orders")
+    assert (looked, len(world.standardized("orders"))) == ([standardized], before + 1)
+    rebuild_topic(world.platform(), "orders")
+    assert looked == [standardized] * 2, "a table with a base is looked at again"

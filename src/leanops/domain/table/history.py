@@ -292,6 +292,29 @@ def retired_rows(table: TableView) -> int:
     return sum(int(s.summary.get("deleted-records", 0)) for s in table.ancestors() if _is_retention(s))
 
 
+def holds_all_read(raw: TableView, table: TableView) -> bool:
+    """Whether the numbers show that RAW has every event of a table's rows; where they do not, one has to look."""
+    mark = valid_watermark(table)
+    if mark is None or raw.head is None or mark.source_uuid != raw.uuid or mark.totals.base_rows:
+        return False
+    if _live_rows(table) != mark.totals.rows:
+        return False
+    try:
+        new = new_range(raw, mark)
+    except SourceRewrittenError:
+        return False
+    return _live_rows(raw) == mark.totals.read + (new.rows if new else 0)
+
+
+def _live_rows(table: TableView) -> int | None:
+    """The rows of a table by its own totals; None where these do not tell."""
+    head = None if table.head is None else table.snapshots.get(table.head)
+    summary = head.summary if head else {}
+    if "total-records" not in summary or int(summary.get("total-equality-deletes", 0)):
+        return None
+    return int(summary["total-records"]) - int(summary.get("total-position-deletes", 0))
+
+
 def _is_retention(snapshot: Snapshot) -> bool:
     return snapshot.operation == "delete" and snapshot.summary.get(KIND) == "retention"
 

@@ -10,7 +10,14 @@ from leanops.domain.table.balance import BESIDE, StandardizedCounts, Totals
 from leanops.domain.table.batch import STANDARDIZED, Batch
 from leanops.domain.table.definitions import ERRORS, STANDARDIZED_SYSTEM_COLUMNS
 from leanops.domain.table.definitions import STANDARDIZED as STANDARDIZED_TABLE
-from leanops.domain.table.history import TableView, has_batch, retired_rows, valid_watermark, watermark_of
+from leanops.domain.table.history import (
+    TableView,
+    has_batch,
+    holds_all_read,
+    retired_rows,
+    valid_watermark,
+    watermark_of,
+)
 from leanops.domain.table.operation import Place, agrees
 from leanops.domain.words import counted
 from leanops.ports.engine import Chosen, TableAt, Target
@@ -142,6 +149,9 @@ def _keep_retired(shadow: Shadow) -> None:
     """Rows whose event is no longer in RAW come from the live table, before anything else: they are the base."""
     live = shadow.operation.standardized
     if shadow.view(shadow.standardized).head is not None or live is None or live.snapshot is None:
+        return
+    raw = replace(shadow.view(shadow.raw), head=_raw(shadow).head)
+    if holds_all_read(raw, replace(shadow.view(shadow.live_standardized), head=live.snapshot)):
         return
     kept = shadow.platform.engine().retired(TableAt(shadow.live_standardized, live.snapshot), shadow.raw_rows())
     if not shadow.keeps_keys and not agrees(shadow.operation.accept, kept.rows):

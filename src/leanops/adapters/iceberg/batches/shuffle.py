@@ -14,7 +14,7 @@ from leanops.ports.engine import StandardizeWork, Written, union
 from leanops.transforms.flatten import FlattenPlan
 
 Whole = Callable[[BatchPlan, Sequence[Written | Exception]], Written | Exception]
-TASKS_PER_PART = 6
+TASKS_PER_PART = 12
 """How much more a task can hold of flattened events than it reads at once."""
 
 

@@ -47,16 +47,17 @@ def compare(runner: Runner, rules: TaskRules, places: Places, *, topic: str, sam
         _CURRENT: Texts(places.standardized, _MESSAGE),
     }
     by_key = {
-        _NEW: Texts(places.new, _KEY),
         _FAILED: Texts(places.errors, "record_key", prefix=PREFIX),
         _CURRENT: Texts(places.standardized, _KEY),
     }
-    if same_keys:
-        keys = matched(runner, rules, Texts(places.live, _KEY), by_key, _has_no_row)
-        messages = matched(runner, rules, Texts(places.live, _MESSAGE, _at(keys, places)), by_message)
-    else:
-        messages = matched(runner, rules, Texts(places.live, _MESSAGE), by_message, _is_refused_or_retired)
-        keys = matched(runner, rules, Texts(places.live, _KEY, _at(messages, places)), by_key)
+    in_new = {_NEW: Texts(places.new, _KEY)}
+    leaving = without = matched(runner, rules, Texts(places.live, _KEY), in_new, _has_no_row if same_keys else _nobody)
+    if not same_keys:
+        leaving = matched(runner, rules, Texts(places.live, _MESSAGE), by_message, _is_refused_or_retired)
+    keys, messages = (
+        matched(runner, rules, Texts(places.live, column, leaving.chosen(places.live.files)), others)
+        for column, others in ((_KEY, by_key), (_MESSAGE, by_message))
+    )
     # Both have the same rows in the same order.
     fails = keys.has(_FAILED) | messages.has(_UNREAD) if same_keys else np.ones(len(keys.rows), bool)
     # A key that was behind, and whose version RAW no longer has, could not be judged again.
@@ -64,7 +65,7 @@ def compare(runner: Runner, rules: TaskRules, places: Places, *, topic: str, sam
     is_gone = ~is_explained & ~keys.has(_CURRENT)
     (before, old), (after, new) = (_measured(runner, rules, place) for place in (places.live, places.new))
     # A row without a key is none of those that were counted.
-    _check_keys(topic, after, keys.totals[_NEW][1])
+    _check_keys(topic, after, without.totals[_NEW][1])
     some = ~is_explained if not is_explained.all() else is_explained
     return Comparison(
         rows_before=before,
@@ -96,8 +97,9 @@ def _is_refused_or_retired(partners: Partners) -> Flags:
     return partners[_FAILED] | partners[_UNREAD] | ~partners[_RAW]
 
 
-def _at(rows: Matched, places: Places) -> dict[str, "np.ndarray[tuple[int], np.dtype[np.int64]]"]:
-    return rows.chosen(places.live.files)
+def _nobody(partners: Partners) -> Flags:
+    """No row, where only the totals are asked for."""
+    return np.zeros_like(partners[_NEW])
 
 
 def _examples(live: Place, leaving: Matched, which: Flags) -> tuple[str, ...]:

@@ -72,7 +72,12 @@ def matched(
     others: Mapping[str, Texts],
     wanted: Wanted = everyone,
 ) -> Matched:
-    """The rows that are wanted for the partners they have; of the other tables nothing comes to the driver."""
+    """The rows that are wanted for the partners they have; of the other tables nothing comes to the driver.
+
+    Where nobody is asked about, nothing is counted either.
+    """
+    if asked.chosen is not None and not asked.chosen:
+        return Matched(_nothing(others), {})
     sides = {_ASKED: asked, **others}
     units = [_Unit(name, part, numbers) for name, texts in sides.items() for part, numbers in _cut(texts, rules)]
     rows = sum(file.rows for unit in units for file in unit.texts.place.files)
