@@ -18,6 +18,8 @@ POSITION = "_pos"
 ROWS_OF_KEYS, ROWS_OF_PAYLOADS = 50_000, 256
 """How many rows are read at once of a file that does not say: without payload, and with one of a megabyte each."""
 _LARGEST_GROUP = 128 << 20
+_PIECE_BYTES = 4 << 20
+"""Rows that are read a few at a time are handed on together once they are so many bytes."""
 
 
 class DeadRows:
@@ -134,8 +136,18 @@ class _Opened:
             yield self.rows(None, size)
             return
         step = size if is_small else at_once
+        batches, read = list[pa.RecordBatch](), 0
         for batch in self.parquet.iter_batches(step, row_groups=[group], columns=self.held, use_threads=False):
-            yield self.rows(pa.Table.from_batches([batch]), len(batch))
+            batches.append(batch)
+            read += batch.nbytes
+            if read >= _PIECE_BYTES:
+                yield self._together(batches)
+                batches, read = [], 0
+        if batches:
+            yield self._together(batches)
+
+    def _together(self, batches: Sequence[pa.RecordBatch]) -> pa.Table:
+        return self.rows(pa.Table.from_batches(batches), sum(map(len, batches)))
 
     @property
     def held(self) -> list[str]:
