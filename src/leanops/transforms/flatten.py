@@ -17,6 +17,9 @@ from leanops.transforms.mask import hmac_of
 RAW_COLUMNS = ("message_id", "publish_time", "ingestion_ts", "idempotency_key", "json_payload")
 _BLANKS = " \t\n\x0b\f\r"
 _LONGEST_KEY = 1024
+_AT_ONCE = 1_000
+"""How many payloads Python goes through at a time: what it makes of them stays in the processor's cache."""
+_PERIOD, _VERSION = "period text", "version text"
 
 
 @dataclass(frozen=True)
@@ -67,12 +70,20 @@ def observed_kinds(observed: Iterable[str]) -> dict[str, set[Kind]]:
     return kinds_by_path
 
 
-def flattened(raw: pa.RecordBatch, layout: Layout, plan: FlattenPlan) -> pa.RecordBatch:
+def flattened(raw: pa.RecordBatch, layout: Layout, plan: FlattenPlan) -> pa.Table:
     """One row per RAW row: what identifies and orders it, and its cells by position, others in `extra`.
 
-    One that is not an event has `rule` and `problem` instead. The first row has in `observed` the paths there were.
+    One that is not an event has `rule` and `problem` instead. Some rows have in `observed` the paths there were. There
+    must be a row.
     """
-    return _Batch(raw, layout, plan).result()
+    starts = range(0, raw.num_rows, _AT_ONCE)
+    cells = pa.Table.from_batches([_Batch(raw.slice(start, _AT_ONCE), layout, plan).result() for start in starts])
+    cells = cells.combine_chunks()
+    key, period, version = (cells.column(name).combine_chunks() for name in ("idempotency_key", _PERIOD, _VERSION))
+    keys = keyed(raw, Texts(key, period, version), plan.version_format if plan.version_path else None)
+    for name, column in keys.items():
+        cells = cells.append_column(name, column)
+    return cells.drop_columns([_PERIOD, _VERSION])
 
 
 class _Batch:
@@ -110,27 +121,22 @@ class _Batch:
 
     def result(self) -> pa.RecordBatch:
         text = pa.string()
-        keys = pa.array(self._keys(), text)
+        keys = self._keys()
         if self.plan.key_secret is not None:
             self._seal_cells(self.plan.key_path, self.plan.key_secret)
         cells = [pa.array(texts, text) for texts in self.columns]
         columns = {
             **{name: self.batch.column(name) for name in ("message_id", "publish_time", "ingestion_ts")},
             "_payload_hash": pa.array(map(payload_hash, self.payloads), pa.int64()),
-            "idempotency_key": keys,
-            **self._keyed(keys),
+            "idempotency_key": pa.array(keys, text),
+            _PERIOD: pa.array(self._first_text(self.plan.period_paths), text),
+            _VERSION: pa.array(self._first_text((self.plan.version_path,) if self.plan.version_path else ()), text),
             **self._failures(),
             **dict(zip(self.plan.columns, cells, strict=True)),
             "extra": self._extra(),
             "observed": pa.array([json.dumps(self._kinds(cells)), *([None] * (self.size - 1))], text),
         }
         return pa.RecordBatch.from_pydict(columns)
-
-    def _keyed(self, keys: pa.Array) -> dict[str, pa.Array]:
-        plan = self.plan
-        period = pa.array(self._first_text(plan.period_paths), pa.string())
-        version = pa.array(self._first_text((plan.version_path,) if plan.version_path else ()), pa.string())
-        return keyed(self.batch, Texts(keys, period, version), plan.version_format if plan.version_path else None)
 
     def _extra(self) -> pa.Array:
         cells = pa.map_(pa.string(), pa.string())

@@ -26,7 +26,7 @@ def rescued(expected: tuple[str, ...]) -> str | None:
     }
     cells = flattened(pa.RecordBatch.from_pydict(raw), Layout(plan.expected, plan.limits), plan)
     positions = dict(zip(plan.expected, plan.columns, strict=True))
-    rows = table_rows(pa.Table.from_batches([cells]), pa.chunked_array([[0]]), {}, positions)
+    rows = table_rows(cells, pa.chunked_array([[0]]), {}, positions)
     text: str | None = rows.column("_rescued")[0].as_py()
     return text
 

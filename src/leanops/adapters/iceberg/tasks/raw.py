@@ -20,8 +20,6 @@ SAMPLE = 500
 """Payloads that show what shape to expect where no batch came before."""
 PARTS_OF_MEMORY = 4
 """A piece of rows is such a part of what a task may hold: some are copied on the way."""
-_CHUNK_ROWS = 1_000
-"""How many payloads are flattened at a time: what Python makes of them stays in the processor's cache."""
 _NO_PATHS = ReportedPaths(frozenset(), 0)
 """The driver needs none of the paths."""
 
@@ -81,8 +79,7 @@ def cells_of(raw: pa.Table, plan: FlattenPlan) -> pa.Table:
     shape = Layout(plan.expected, plan.limits)
     # Rows that were read a few at a time would stay so in all that is made of them.
     raw = raw.combine_chunks()
-    chunks = raw.to_batches(max_chunksize=_CHUNK_ROWS)
-    cells = pa.Table.from_batches([flattened(chunk, shape, plan) for chunk in chunks])
+    cells = flattened(raw.to_batches()[0], shape, plan)
     for name in PLACE:
         cells = cells.append_column(name, raw.column(name))
     return cells

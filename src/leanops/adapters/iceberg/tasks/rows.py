@@ -18,7 +18,7 @@ POSITION = "_pos"
 ROWS_OF_KEYS, ROWS_OF_PAYLOADS = 50_000, 256
 """How many rows are read at once of a file that does not say: without payload, and with one of a megabyte each."""
 _LARGEST_GROUP = 128 << 20
-_PIECE_BYTES = 4 << 20
+_PIECE_BYTES = 1 << 20
 """Rows that are read a few at a time are handed on together once they are so many bytes."""
 
 
