@@ -69,7 +69,7 @@ def test_a_full_disk_loses_and_doubles_nothing_whatever_file_it_is_met_at(world:
     refused, whole = list[str](), 0
     for files, rows in enumerate(batches):
         world.publish("orders", rows)
-        disk.left = 2 * files + files % 2
+        disk.left = 3 * files
         (result,) = run_cycle(world.platform(), ["orders"])
         disk.left = None
         if result.outcome == Outcome.FAILED:
