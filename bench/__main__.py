@@ -10,7 +10,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
-from bench.groups import bridge, cold, cycles, emulation, ingest, large, many, plan
+from bench.groups import bridge, cold, cycles, emulation, ingest, large, limits, many, plan
 from bench.rows import Row
 
 RESULTS = Path(__file__).parent / "results" / "latest.json"
@@ -21,7 +21,7 @@ def main() -> int:
     options = argparse.ArgumentParser(prog="make bench", description=main.__doc__)
     options.add_argument("--events", type=int, default=1_000_000)
     options.add_argument("--rounds", type=int, default=3, help="measured rounds")
-    names = ["cycles", "large", "many", "cold", "plan", "ingest", "bridge", "emulation"]
+    names = ["cycles", "large", "limits", "many", "cold", "plan", "ingest", "bridge", "emulation"]
     options.add_argument("--only", choices=names, help="one group, whose rows are replaced")
     options.add_argument("--keep", action="store_true", help="do not write the results file")
     chosen = options.parse_args()
@@ -29,6 +29,7 @@ def main() -> int:
         groups: dict[str, Callable[[], list[Row]]] = {
             "cycles": lambda: cycles.measure(Path(folder), chosen.events, chosen.rounds),
             "large": lambda: large.measure(Path(folder), chosen.events),
+            "limits": lambda: limits.measure(Path(folder), chosen.events),
             "many": lambda: many.measure(Path(folder), chosen.rounds),
             "cold": lambda: cold.measure(Path(folder), chosen.rounds),
             "plan": lambda: plan.measure(Path(folder), chosen.events, chosen.rounds),

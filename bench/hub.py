@@ -26,10 +26,14 @@ class Hub:
         self.runtime = Embedded(create_home(home))
         self.platform = self.runtime.platform
 
-    def add(self, topic: str) -> None:
-        """A topic with the schema of the standard data."""
+    def add(self, topic: str, *columns: str) -> None:
+        """A topic with the schema of the standard data, or with texts of these names."""
+        schema = {**TOPIC_SCHEMA, "table_name": table_of(topic)}
+        if columns:
+            texts = [{"name": name, "path": f"$.{name}", "type": "STRING"} for name in columns]
+            schema = {"table_name": schema["table_name"], "envelope_columns": [], "payload_columns": texts}
         add_topic(self.platform, topic)
-        deploy_schema(self.platform, topic, json.dumps({**TOPIC_SCHEMA, "table_name": table_of(topic)}), "bench")
+        deploy_schema(self.platform, topic, json.dumps(schema), "bench")
 
     def land(self, topic: str, events: Any) -> None:
         """Put events into RAW."""

@@ -1,7 +1,9 @@
 """Tasks on Spark: in order, each by itself, and a worker that is killed takes only its own item with it."""
 
+import gc
 import os
 import signal
+import sys
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -49,6 +51,19 @@ def test_a_worker_that_is_killed_takes_only_its_own_item_with_it(runner: SparkRu
     assert [answer for answer in answers if not isinstance(answer, Exception)] == [2, 4]
     assert isinstance(answers[1], Exception)
     assert set((tmp_path / "13").read_text()) == {"x"}
+
+
+def _surroundings(_: int) -> tuple[list[str], bool, int]:
+    archives = [entry for entry in sys.path if entry.endswith((".zip", ".jar"))]
+    return archives, "pyiceberg" in sys.modules, gc.get_freeze_count()
+
+
+def test_a_worker_has_all_it_needs_from_the_start_and_no_archive_to_look_through(runner: SparkRunner) -> None:
+    for answer in runner.run(_surroundings, [1, 2]):
+        assert not isinstance(answer, Exception)
+        archives, has_packages, frozen = answer
+        assert (archives, has_packages) == ([], True)
+        assert frozen > 50_000
 
 
 def test_what_items_give_to_a_part_comes_together(runner: SparkRunner) -> None:
