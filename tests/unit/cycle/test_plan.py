@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from leanops.domain.errors import UnknownTopicError
+from leanops.domain.errors import EngineUnavailableError, UnknownTopicError
 from leanops.domain.table.batch import CURATED, STANDARDIZED
 from leanops.domain.table.definitions import CURATED as CURATED_TABLE
 from leanops.domain.table.definitions import RAW as RAW_TABLE
@@ -335,3 +335,22 @@ def test_a_plan_asks_as_often_for_many_topics_as_for_one(platform: Platform) -> 
         counts.append((len(plans), len(asked)))
         asked.clear()
     assert counts == [(1, 6), (8, 6)]
+
+
+def test_a_catalog_that_does_not_answer_fails_each_topic_that_asks_it(
+    platform: Platform, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    onboard(platform)
+    add_topic(platform, "payments")
+    pause_topic(platform, "payments", "holidays")
+
+    def silent(*_: Any) -> Any:
+        raise EngineUnavailableError("the catalog does not answer")
+
+    for name in ("look", "load"):
+        monkeypatch.setattr(platform.catalog, name, silent)
+    found = [(plan.topic, plan.outcome, plan.reason) for plan in plan_cycle(platform, None)]
+    assert found == [
+        ("orders", Outcome.FAILED, "the catalog does not answer"),
+        ("payments", Outcome.PAUSED, "holidays"),
+    ]

@@ -381,3 +381,18 @@ def test_rows_that_left_raw_are_looked_for_only_where_its_numbers_do_not_add_up(
     assert (looked, len(world.standardized("orders"))) == ([standardized], before + 1)
     rebuild_topic(world.platform(), "orders")
     assert looked == [standardized] * 2, "a table with a base is looked at again"
+
+
+def test_a_row_that_another_tool_put_in_the_place_of_one_is_kept(world: World) -> None:
+    processed(world, 5)
+    standardized = world.databases.standardized_table("orders")
+    table = world.embedded.catalog.load_table(standardized)
+    rows = table.scan().to_arrow().slice(0, 1)
+    replaced, foreign = rows.column("message_id")[0].as_py(), rows
+    for name, text in (("record_key", "key:foreign"), ("message_id", "foreign")):
+        at = foreign.column_names.index(name)
+        foreign = foreign.set_column(at, foreign.field(at), pa.array([text], foreign.schema.types[at]))
+    table.delete(f"message_id = '{replaced}'")
+    world.embedded.catalog.load_table(standardized).append(foreign)
+    rebuild_topic(world.platform(), "orders")
+    assert {"foreign", replaced} <= {row["message_id"] for row in world.standardized("orders")}

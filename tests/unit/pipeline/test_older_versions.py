@@ -327,3 +327,30 @@ def test_over_any_batches_of_both_layers_curated_is_what_raw_and_the_schema_say(
     model.assert_laws()
     table = world.curated(model.schema["table_name"])
     assert {row["idempotency_key"]: row["message_id"] for row in table} == model.newest_passing()
+
+
+def test_older_versions_are_looked_for_only_where_a_newest_one_failed(
+    orders: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked, look = list[str](), engine.older_unit
+
+    def noted(unit: Any, secret: bytes | None) -> Any:
+        looked.append(unit.work.batch.batch_id)
+        return look(unit, secret)
+
+    monkeypatch.setattr(engine, "older_unit", noted)
+    without_key = replace(version(1, 1, "other"), json_payload='{"amount": 1}')
+    # A message without a key has no versions. Then one comes late, of a key whose newest version is there.
+    batches = (
+        [version(1, 1), version(4, 4), without_key],
+        [version(9, "x", "late")],
+        [version(2, 2), version(5, 5, "third")],
+    )
+    for batch in batches:
+        orders.publish("orders", batch)
+        orders.cycle()
+    assert (looked, amounts(orders)) == ([], {"k": 4, "third": 5})
+    orders.publish("orders", [version(3, 3, "late")])
+    orders.cycle()
+    assert (len(looked), amounts(orders)) == (1, {"k": 4, "third": 5, "late": 3})
+    assert left_over(orders) == []

@@ -293,17 +293,24 @@ def retired_rows(table: TableView) -> int:
 
 
 def holds_all_read(raw: TableView, table: TableView) -> bool:
-    """Whether the numbers show that RAW has every event of a table's rows; where they do not, one has to look."""
+    """Whether histories and numbers show that RAW has every event of a table's rows; if not, one has to look."""
     mark = valid_watermark(table)
     if mark is None or raw.head is None or mark.source_uuid != raw.uuid or mark.totals.base_rows:
         return False
-    if _live_rows(table) != mark.totals.rows:
+    if not _is_all_ours(table) or _live_rows(table) != mark.totals.rows:
         return False
     try:
         new = new_range(raw, mark)
     except SourceRewrittenError:
         return False
     return _live_rows(raw) == mark.totals.read + (new.rows if new else 0)
+
+
+def _is_all_ours(table: TableView) -> bool:
+    """Whether the history of a table is kept from its first batch on, and no other tool has changed its rows."""
+    first = watermark_from(table.ancestors()[-1])
+    is_whole = first is not None and first.totals.rows == first.counts.get("inserted")
+    return is_whole and not any(foreign.changes_rows for foreign in foreign_snapshots(table))
 
 
 def _live_rows(table: TableView) -> int | None:

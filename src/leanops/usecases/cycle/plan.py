@@ -57,7 +57,7 @@ class _Known:
         failures = {str(stored.row["pipeline_id"]): stored.row for stored in platform.state.rows(ATTEMPTS)}
         begun = {str(stored.row["pipeline_id"]) for stored in platform.state.rows(BATCHES)}
         abandoned = {str(stored.row["pipeline_id"]) for stored in platform.state.rows(ABANDONED_BATCHES)}
-        return cls(failures, begun, abandoned, schemas, platform.catalog.look(tables))
+        return cls(failures, begun, abandoned, schemas, _look(platform, tables))
 
     def has_to_finish(self, platform: Platform, topic: str, layer: str, table: TableView | None) -> bool:
         """Whether a batch has to be finished, or one that was given up has come in late and has to go."""
@@ -116,6 +116,13 @@ def _active(platform: Platform, topic: str) -> Schema | Exception | None:
         return platform.schemas.active(topic)
     except Exception as failure:  # noqa: BLE001 - raised again where it stops that topic alone
         return failure
+
+
+def _look(platform: Platform, tables: Sequence[str]) -> Callable[[str], TableView | None]:
+    try:
+        return platform.catalog.look(tables)
+    except Exception:  # noqa: BLE001 - raised again by each topic that has to look
+        return platform.catalog.load
 
 
 def _without_schema(platform: Platform, topic: str, known: _Known) -> str:

@@ -8,12 +8,19 @@ import gc
 import sys
 from importlib import import_module
 from importlib.machinery import PathFinder
+from pathlib import Path
+
+_PACKAGES = ("pyspark", "py4j")
 
 
 def without_archives(path: list[str]) -> list[str]:
-    """The entries of a module path that are no archives, unless PySpark is in one of them only."""
+    """A module path without the archives inside PySpark's own folder, if all that is in them is there in folders."""
     folders = [entry for entry in path if not entry.endswith((".zip", ".jar"))]
-    return folders if PathFinder.find_spec("pyspark", folders) else path
+    found = [PathFinder.find_spec(package, folders) for package in _PACKAGES]
+    homes = [Path(spec.origin).resolve().parent for spec in found if spec and spec.origin]
+    if len(homes) < len(_PACKAGES):
+        return path
+    return [entry for entry in path if entry in folders or homes[0] not in Path(entry).resolve().parents]
 
 
 if __name__ == "__main__":

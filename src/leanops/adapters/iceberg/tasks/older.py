@@ -84,8 +84,10 @@ def versions_unit(unit: VersionsUnit, secret: bytes | None) -> tuple[Versions, .
 
 def older_unit(unit: OlderUnit, secret: bytes | None) -> Written:
     """Versions in RAW → files of Curated, with the newest version that passes of each key whose newest one fails."""
-    failed = _failed(unit)
-    versions = _versions(unit, failed)
+    versions = _versions(unit)
+    failed = _failed(unit, versions)
+    if not unit.is_any:
+        versions = versions.filter(pc.is_in(versions.column("record_key"), value_set=failed))
     keys = pc.unique(versions.column("record_key"))
     newest = stored_rows(unit.source, "record_key", pa.chunked_array([keys]), (*VERSION, _FIRST_SEEN, "_batch_seq"))
     if newest is None or not len(newest):
@@ -110,21 +112,22 @@ def older_unit(unit: OlderUnit, secret: bytes | None) -> Written:
     return completed(unit, replace(written, counts=counts), judge.failed(outcome.failed))
 
 
-def _failed(unit: OlderUnit) -> pa.Array:
-    """The keys whose newest version is known to be none of Curated."""
-    io = unit.target.layout.io()
-    keys = [whole_file(io, path).column("record_key") for path in unit.failed]
-    return pa.chunked_array([chunk for named in keys for chunk in named.chunks], pa.string()).combine_chunks()
+def _failed(unit: OlderUnit, versions: pa.Table) -> pa.Array:
+    """The keys of these versions whose newest one is known to be none of Curated."""
+    io, keys, ours = unit.target.layout.io(), list[pa.Array](), pc.unique(versions.column("record_key"))
+    for path in unit.failed:
+        # All keys that failed may be more than one task can hold.
+        named = whole_file(io, path).column("record_key")
+        keys += named.filter(pc.is_in(named, value_set=ours)).chunks
+    return pa.chunked_array(keys, pa.string()).combine_chunks()
 
 
-def _versions(unit: OlderUnit, failed: pa.Array) -> pa.Table:
-    """The versions of the task's keys whose newest one may fail; a record_key made of a message id has one only."""
+def _versions(unit: OlderUnit) -> pa.Table:
+    """The versions of the task's keys; a record_key made of a message id has one only."""
     parts, io = [], unit.target.layout.io()
     for named in unit.versions:
         rows = whole_file(io, named.path)
         rows = rows.filter(pc.starts_with(rows.column("record_key"), PREFIX))
-        if not unit.is_any:
-            rows = rows.filter(pc.is_in(rows.column("record_key"), value_set=failed))
         if unit.parts > 1:
             numbers = part_numbers(rows.column("record_key"), unit.parts)
             rows = rows.filter(pa.array(numbers == unit.part))
