@@ -51,13 +51,12 @@ def compare(runner: Runner, rules: TaskRules, places: Places, *, topic: str, sam
         _CURRENT: Texts(places.standardized, _KEY),
     }
     in_new = {_NEW: Texts(places.new, _KEY)}
-    leaving = without = matched(runner, rules, Texts(places.live, _KEY), in_new, _has_no_row if same_keys else _nobody)
-    if not same_keys:
-        leaving = matched(runner, rules, Texts(places.live, _MESSAGE), by_message, _is_refused_or_retired)
-    keys, messages = (
-        matched(runner, rules, Texts(places.live, column, leaving.chosen(places.live.files)), others)
-        for column, others in ((_KEY, by_key), (_MESSAGE, by_message))
-    )
+    without = matched(runner, rules, Texts(places.live, _KEY), in_new, _has_no_row if same_keys else _nobody)
+    if same_keys:
+        messages = matched(runner, rules, Texts(places.live, _MESSAGE, _at(without, places)), by_message)
+    else:
+        messages = matched(runner, rules, Texts(places.live, _MESSAGE), by_message, _is_refused_or_retired)
+    keys = matched(runner, rules, Texts(places.live, _KEY, _at(messages, places)), by_key)
     # Both have the same rows in the same order.
     fails = keys.has(_FAILED) | messages.has(_UNREAD) if same_keys else np.ones(len(keys.rows), bool)
     # A key that was behind, and whose version RAW no longer has, could not be judged again.
@@ -95,6 +94,10 @@ def _has_no_row(partners: Partners) -> Flags:
 def _is_refused_or_retired(partners: Partners) -> Flags:
     """Under other keys that leaves whose message is refused, or no longer in RAW."""
     return partners[_FAILED] | partners[_UNREAD] | ~partners[_RAW]
+
+
+def _at(rows: Matched, places: Places) -> dict[str, "np.ndarray[tuple[int], np.dtype[np.int64]]"]:
+    return rows.chosen(places.live.files)
 
 
 def _nobody(partners: Partners) -> Flags:

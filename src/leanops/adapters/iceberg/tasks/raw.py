@@ -77,7 +77,8 @@ def sampled_kinds(raw: pa.Table, limits: Limits, columns: int) -> dict[str, Kind
 def cells_of(raw: pa.Table, plan: FlattenPlan) -> pa.Table:
     """The cells of RAW rows, and where each of them is; there must be rows."""
     shape = Layout(plan.expected, plan.limits)
-    # Rows that were read a few at a time would stay so in all that is made of them.
+    # Rows that were read a few at a time would stay so in all that is made of them. They fit into one batch of Arrow,
+    # whose columns have two gigabytes at most, because a piece is a part of what a task may hold.
     raw = raw.combine_chunks()
     cells = flattened(raw.to_batches()[0], shape, plan)
     for name in PLACE:
