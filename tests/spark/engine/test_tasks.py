@@ -4,6 +4,7 @@ import gc
 import os
 import signal
 import sys
+import zipfile
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -54,7 +55,7 @@ def test_a_worker_that_is_killed_takes_only_its_own_item_with_it(runner: SparkRu
 
 
 def _surroundings(_: int) -> tuple[list[str], bool, int]:
-    archives = [entry for entry in sys.path if entry.endswith((".zip", ".jar"))]
+    archives = [entry for entry in sys.path if zipfile.is_zipfile(entry)]
     return archives, "pyiceberg" in sys.modules, gc.get_freeze_count()
 
 
