@@ -1,4 +1,4 @@
-"""What Spark starts to have Python workers: PySpark's own daemon, so prepared that a small task is not in bad company.
+"""What Spark starts to have Python workers: PySpark's own daemon, prepared so that it costs little to start a task.
 
 PySpark's workers read the contents of its zip files anew for every task, once a package that was imported from there,
 and look through all of their objects after it: together 150 ms on two cores, more than a small batch takes.

@@ -130,7 +130,8 @@ def curate_unit(unit: Unit, secret: bytes | None) -> Written:
         rebuild = f"leanops rebuild {work.batch.topic}"
         check_distinct(changed, "Standardized", rebuild)
         elsewhere = _elsewhere(unit)
-        looked_up = pa.chunked_array([*changed.chunks, *idempotency_keys(elsewhere.column("record_key")).chunks])
+        others = idempotency_keys(elsewhere.column("record_key"))
+        looked_up = pa.chunked_array([*changed.chunks, *others.chunks], pa.string())
         stored = stored_rows(unit.target, work.key, looked_up, curate.STORED)
         if stored is not None:
             check_distinct(stored.column(work.key), "Curated", f"{rebuild} --curated")
